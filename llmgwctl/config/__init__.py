@@ -1,0 +1,1 @@
+"""Configuration files to a resolved declaration, and back with comments kept."""

@@ -1,0 +1,1 @@
+"""Model, profile and placement to the exact command line of each engine."""

@@ -1,0 +1,1 @@
+"""The network: how hosts are reached, asked and changed."""

@@ -1,0 +1,1 @@
+"""What to ask a host, and how to read its answer."""

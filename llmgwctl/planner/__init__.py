@@ -1,0 +1,1 @@
+"""The verbs: pure functions from declaration, state and observation to a plan."""

@@ -1,0 +1,1 @@
+"""Plans, status and inventory for people and for programs."""

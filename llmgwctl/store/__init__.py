@@ -1,0 +1,1 @@
+"""The disk: state, journal, locks and saved plans."""
