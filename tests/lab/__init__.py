@@ -6,4 +6,14 @@ from .lab import Lab
 from .llama import LlamaAssets, llama_assets
 from .system import LabUnavailableError
 
-__all__ = ["Gpu", "GpuProcess", "Host", "Lab", "LabUnavailableError", "Listener", "LlamaAssets", "Process", "llama_assets"]
+__all__ = [
+    "Gpu",
+    "GpuProcess",
+    "Host",
+    "Lab",
+    "LabUnavailableError",
+    "Listener",
+    "LlamaAssets",
+    "Process",
+    "llama_assets",
+]

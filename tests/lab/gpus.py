@@ -67,7 +67,9 @@ def lspci_text(gpus: Sequence[Gpu]) -> str:
     lines = ["00:00.0 Host bridge [0600]: Intel Corporation 440FX - 82441FX PMC [Natoma] [8086:1237] (rev 02)"]
     for gpu in gpus:
         device = MODELS.get(gpu.product, ("0x233010DE", ""))[0][2:6].lower()
-        lines.append(f"{bus_id(gpu.index)[9:]} 3D controller [0302]: NVIDIA Corporation Device [10de:{device}] (rev a1)")
+        lines.append(
+            f"{bus_id(gpu.index)[9:]} 3D controller [0302]: NVIDIA Corporation Device [10de:{device}] (rev a1)"
+        )
     return "\n".join(lines) + "\n"
 
 

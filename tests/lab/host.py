@@ -122,7 +122,9 @@ class Host:
 
         def up() -> bool:
             if self._machine is None or self._machine.poll() is not None:
-                raise RuntimeError(f"{self.name} went off while booting: {self.console.read_text(errors='replace')[-2000:]}")
+                raise RuntimeError(
+                    f"{self.name} went off while booting: {self.console.read_text(errors='replace')[-2000:]}"
+                )
             if not self._answers():
                 return False
             if self.plain:
@@ -167,13 +169,13 @@ class Host:
 
     # Ways in
 
-    def ssh_command(self, user: str = "root") -> list[str]:
+    def ssh_command(self, user: str = "root", *, connect_timeout_s: int = 10) -> list[str]:
         """Return the ssh command line up to the destination, for a command to follow."""
         options = {
             "UserKnownHostsFile": self.lab.known_hosts_file,
             "StrictHostKeyChecking": "yes",
             "BatchMode": "yes",
-            "ConnectTimeout": "10",
+            "ConnectTimeout": connect_timeout_s,
             "LogLevel": "ERROR",
         }
         words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
@@ -184,10 +186,17 @@ class Host:
     ) -> subprocess.CompletedProcess[str]:
         """Run a shell command over SSH."""
         done = subprocess.run(
-            [*self.ssh_command(user), command], check=False, capture_output=True, text=True, input=stdin, timeout=timeout_s
+            [*self.ssh_command(user), command],
+            check=False,
+            capture_output=True,
+            text=True,
+            input=stdin,
+            timeout=timeout_s,
         )
         if check and done.returncode != 0:
-            raise RuntimeError(f"{user}@{self.name}: {command}: exit status {done.returncode}: {done.stderr}{done.stdout}")
+            raise RuntimeError(
+                f"{user}@{self.name}: {command}: exit status {done.returncode}: {done.stderr}{done.stdout}"
+            )
         return done
 
     def inside(self, command: str, *, check: bool = True) -> str:

@@ -52,7 +52,9 @@ class Lab:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             for host in self.hosts.values():
                 host.power_off()
@@ -70,7 +72,13 @@ class Lab:
         return "".join(f"{host.address},{host.name} {host.host_key}\n" for host in self.hosts.values())
 
     def start_host(
-        self, name: str, gpus: Sequence[Gpu] = (), *, llama: bool = False, without: Sequence[str] = (), wait: bool = True
+        self,
+        name: str,
+        gpus: Sequence[Gpu] = (),
+        *,
+        llama: bool = False,
+        without: Sequence[str] = (),
+        wait: bool = True,
     ) -> Host:
         """Boot a host with systemd: users root, `llm` (linger on, no sudo) and `ops` (sudo without password).
 
@@ -80,7 +88,13 @@ class Lab:
         return self._start(name, gpus, llama=llama, without=without, plain=False, wait=wait)
 
     def start_plain_host(
-        self, name: str, gpus: Sequence[Gpu] = (), *, llama: bool = False, without: Sequence[str] = (), wait: bool = True
+        self,
+        name: str,
+        gpus: Sequence[Gpu] = (),
+        *,
+        llama: bool = False,
+        without: Sequence[str] = (),
+        wait: bool = True,
     ) -> Host:
         """Start a host on which nothing but sshd runs: no systemd, nor its commands."""
         return self._start(name, gpus, llama=llama, without=without, plain=True, wait=wait)

@@ -31,7 +31,9 @@ class Run:
                 run = cls(int(folder.name[2:]))
                 if not run.has_owner():
                     run.remove()
-            taken = {entry.name for entry in Path("/sys/class/net").iterdir()} | {entry.name for entry in RUNS.iterdir()}
+            taken = {entry.name for entry in Path("/sys/class/net").iterdir()} | {
+                entry.name for entry in RUNS.iterdir()
+            }
             number = next(n for n in range(1, MOST_RUNS) if f"lg{n}" not in taken)
             run = cls(number)
             run.folder.mkdir()
@@ -85,9 +87,10 @@ class Run:
     def kill_all(self) -> None:
         """End the run's processes: those written down and those in its control groups."""
         for group in self.groups():
-            for procs in group.rglob("cgroup.procs"):
+            # Groups vanish while their processes end; os.walk, unlike a glob, doesn't mind.
+            for folder, _, _ in os.walk(group):
                 with suppress(OSError):
-                    for pid in procs.read_text().split():
+                    for pid in Path(folder, "cgroup.procs").read_text().split():
                         kill(int(pid), start_time(int(pid)))
         for note in (self.folder / "processes").glob("*"):
             with suppress(ValueError):  # a crash between making and filling the note
@@ -96,7 +99,9 @@ class Run:
 
     def groups(self) -> list[Path]:
         """List the control groups of the run's hosts."""
-        roots = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup" in line]
+        roots = [
+            line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup" in line
+        ]
         return [group for root in roots for group in Path(root).glob(f"{self.bridge}-*/")]
 
 

@@ -23,7 +23,9 @@ def call(command: Sequence[str | Path], *, check: bool = True, timeout_s: float 
         words, check=False, capture_output=True, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL, **options
     )
     if check and done.returncode != 0:
-        raise RuntimeError(f"{' '.join(words)}: exit status {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
+        raise RuntimeError(
+            f"{' '.join(words)}: exit status {done.returncode}: {done.stderr.strip() or done.stdout.strip()}"
+        )
     return done.stdout
 
 

@@ -33,7 +33,9 @@ HOLDER = "exec python3 -c 'import time; time.sleep(86400)'"
 
 @pytest.fixture(scope="module")
 def systemd_host(lab: Lab) -> Host:
-    return lab.start_host("itself-systemd", [Gpu(), Gpu(product="NVIDIA L4", memory_mib=23034)], without=["curl"], wait=False)
+    return lab.start_host(
+        "itself-systemd", [Gpu(), Gpu(product="NVIDIA L4", memory_mib=23034)], without=["curl"], wait=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +85,10 @@ class TestHosts:
 
     def test_systemd_is_pid_1_and_its_boot_is_over(self, systemd_host: Host):
         """A host runs systemd as PID 1 with no failed unit."""
-        assert systemd_host.run("systemctl is-system-running; cat /proc/1/comm").stdout.split() == ["running", "systemd"]
+        assert systemd_host.run("systemctl is-system-running; cat /proc/1/comm").stdout.split() == [
+            "running",
+            "systemd",
+        ]
 
     def test_a_plain_host_has_no_systemd(self, plain_host: Host):
         """On a plain host PID 1 is something else, systemd's commands are missing, and only its own processes show."""
@@ -112,7 +117,9 @@ class TestHosts:
 
     def test_processes_and_ports_and_files_are_seen_from_outside(self, plain_host: Host):
         """processes, listening and files_of_ours show what was started, by the host's own numbers."""
-        plain_host.run("mkdir -p /var/lib/llmgwctl/replicas/a /tmp/other; touch /var/lib/llmgwctl/replicas/a/llmgwctl.x")
+        plain_host.run(
+            "mkdir -p /var/lib/llmgwctl/replicas/a /tmp/other; touch /var/lib/llmgwctl/replicas/a/llmgwctl.x"
+        )
         with tidy(lambda: plain_host.run("rm -r /var/lib/llmgwctl /tmp/other")):
             assert plain_host.files_of_ours() == ["/var/lib/llmgwctl"]
         command = "setsid python3 -m http.server 8123 --bind 127.0.0.1 >/dev/null 2>&1 </dev/null & echo $!"
@@ -160,7 +167,9 @@ class TestBoots:
             user="llm",
             stdin=TEMPLATE_UNIT.replace("multi-user", "default"),
         )
-        systemd_host.run("systemctl --user enable --no-reload sleeper@u && systemctl --user start sleeper@u", user="llm")
+        systemd_host.run(
+            "systemctl --user enable --no-reload sleeper@u && systemctl --user start sleeper@u", user="llm"
+        )
         assert systemd_host.run("systemctl --user is-active sleeper@u", user="llm").stdout.strip() == "active"
         systemd_host.reboot()
         assert systemd_host.run("systemctl --user is-active sleeper@u", user="llm").stdout.strip() == "active"
@@ -173,9 +182,8 @@ class TestFaults:
         other_host.run("systemd-run --quiet --unit=during sleep 86400")
         other_host.cut()
         with tidy(other_host.heal):
-            done = subprocess.run(
-                [*other_host.ssh_command(), "-o", "ConnectTimeout=2", "true"], check=False, capture_output=True, text=True
-            )
+            command = [*other_host.ssh_command(connect_timeout_s=2), "true"]
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
             assert done.returncode == 255
             assert "timed out" in done.stderr
             assert other_host.inside("systemctl is-active during").strip() == "active"
@@ -204,9 +212,8 @@ class TestFaults:
         """With sshd frozen the port is open but no greeting comes; thawed it goes on."""
         plain_host.freeze_sshd()
         with tidy(plain_host.thaw_sshd):
-            done = subprocess.run(
-                [*plain_host.ssh_command(), "-o", "ConnectTimeout=2", "true"], check=False, capture_output=True, text=True
-            )
+            command = [*plain_host.ssh_command(connect_timeout_s=2), "true"]
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
             assert done.returncode == 255
             assert Listener("0.0.0.0", 22) in plain_host.listening()
         assert plain_host.run("echo back").stdout == "back\n"
@@ -217,7 +224,9 @@ class TestGpus:
         """nvidia-smi shows a process on the GPU that CUDA_VISIBLE_DEVICES names, to every user, and loses it by its death."""
         first, second = systemd_host.gpus
         variables = f"CUDA_VISIBLE_DEVICES={second.uuid} LAB_GPU_MEMORY_MIB=2500"
-        pid = systemd_host.run(f"{variables} setsid sh -c \"{HOLDER}\" >/dev/null 2>&1 </dev/null & echo $!").stdout.strip()
+        pid = systemd_host.run(
+            f'{variables} setsid sh -c "{HOLDER}" >/dev/null 2>&1 </dev/null & echo $!'
+        ).stdout.strip()
         try:
             wait_until("a process on the GPU", lambda: applications(systemd_host))
             assert applications(systemd_host) == [f"{second.uuid}, {pid}, python3, 2500"]
@@ -230,7 +239,7 @@ class TestGpus:
 
     def test_a_gpu_may_be_named_by_its_index(self, systemd_host: Host):
         """A unit with CUDA_VISIBLE_DEVICES=0,1 is on both GPUs; its stop frees them."""
-        systemd_host.run(f"systemd-run --quiet --unit=holder -E CUDA_VISIBLE_DEVICES=0,1 sh -c \"{HOLDER}\"")
+        systemd_host.run(f'systemd-run --quiet --unit=holder -E CUDA_VISIBLE_DEVICES=0,1 sh -c "{HOLDER}"')
         wait_until("two entries", lambda: len(applications(systemd_host)) == 2)
         assert [line.split(", ")[0] for line in applications(systemd_host)] == [gpu.uuid for gpu in systemd_host.gpus]
         systemd_host.run("systemctl stop holder")
@@ -238,7 +247,9 @@ class TestGpus:
 
     def test_every_form_tells_the_same(self, systemd_host: Host):
         """CSV, -L and XML name the same GPUs, products and memory; lspci shows as many devices."""
-        rows = systemd_host.run("nvidia-smi --query-gpu=index,uuid,name,memory.total --format=csv,noheader,nounits").stdout
+        rows = systemd_host.run(
+            "nvidia-smi --query-gpu=index,uuid,name,memory.total --format=csv,noheader,nounits"
+        ).stdout
         csv = [row.split(", ") for row in rows.splitlines()]
         assert csv == [[str(gpu.index), gpu.uuid, gpu.product, str(gpu.memory_mib)] for gpu in systemd_host.gpus]
         listed = systemd_host.run("nvidia-smi -L").stdout.splitlines()
@@ -246,7 +257,12 @@ class TestGpus:
         root = ET.fromstring(systemd_host.run("nvidia-smi -q -x").stdout)
         assert root.findtext("attached_gpus") == "2"
         found = [
-            [gpu.findtext("minor_number"), gpu.findtext("uuid"), gpu.findtext("product_name"), gpu.findtext("fb_memory_usage/total")]
+            [
+                gpu.findtext("minor_number"),
+                gpu.findtext("uuid"),
+                gpu.findtext("product_name"),
+                gpu.findtext("fb_memory_usage/total"),
+            ]
             for gpu in root.iter("gpu")
         ]
         assert found == [[index, uuid, name, f"{memory} MiB"] for index, uuid, name, memory in csv]
@@ -304,7 +320,9 @@ class TestLlama:
         """The same program works in place, and an unknown flag or a missing model ends it with status 1."""
         version = subprocess.run([llama.server, "--version"], check=True, capture_output=True, text=True)
         assert version.stderr.startswith("version: ")
-        wrong = subprocess.run([llama.server, "-m", llama.model, "--no-such"], check=False, capture_output=True, text=True)
+        wrong = subprocess.run(
+            [llama.server, "-m", llama.model, "--no-such"], check=False, capture_output=True, text=True
+        )
         assert (wrong.returncode, wrong.stderr) == (1, "error: invalid argument: --no-such\n")
         absent = subprocess.run([llama.server, "-m", "/no/such.gguf"], check=False, capture_output=True, text=True)
         assert absent.returncode == 1
@@ -358,7 +376,9 @@ def traces(bridge: str) -> dict[str, list[str]]:
     return {
         "processes": running + [line for line in arguments if f"{RUNS}/{bridge}/" in line and "nspawn" in line],
         "mounts": [line for line in mounts if f"{RUNS}/{bridge}/" in line],
-        "links": [link.name for link in Path("/sys/class/net").iterdir() if re.fullmatch(rf"{bridge}([ht]\d+)?", link.name)],
+        "links": [
+            link.name for link in Path("/sys/class/net").iterdir() if re.fullmatch(rf"{bridge}([ht]\d+)?", link.name)
+        ],
         "groups": [str(group) for group in Path("/sys/fs/cgroup").rglob(f"{bridge}-*")],
         "files": [str(folder) for folder in RUNS.glob(bridge)],
     }

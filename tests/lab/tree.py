@@ -20,6 +20,7 @@ PACKAGES = (
     "python3",
     "curl",
     "sudo",
+    "libgomp1",  # what the llama.cpp wheel links to
 )
 # Units that a host in the lab doesn't need and that cost time or memory at each boot.
 MASKED = (
@@ -101,7 +102,14 @@ def configure(tree: Path) -> None:
     for key in (tree / "etc/ssh").glob("ssh_host_*"):
         key.unlink()
     (tree / "etc/machine-id").unlink(missing_ok=True)
-    for folder in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale", "var/log"):
+    for folder in (
+        "var/cache/apt",
+        "var/lib/apt/lists",
+        "usr/share/doc",
+        "usr/share/man",
+        "usr/share/locale",
+        "var/log",
+    ):
         for entry in (tree / folder).iterdir():
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)

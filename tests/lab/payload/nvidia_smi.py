@@ -14,7 +14,22 @@ from pathlib import Path
 CONFIG = Path("/etc/fake-gpus.json")
 DEFAULT_PROCESS_MIB = 1000
 # Programs that pass the variable on to an engine but open no device themselves.
-CARRIERS = {"sh", "dash", "bash", "env", "timeout", "sleep", "tee", "cat", "setsid", "nohup", "sudo", "su", "systemd", "nvidia-smi"}
+CARRIERS = {
+    "sh",
+    "dash",
+    "bash",
+    "env",
+    "timeout",
+    "sleep",
+    "tee",
+    "cat",
+    "setsid",
+    "nohup",
+    "sudo",
+    "su",
+    "systemd",
+    "nvidia-smi",
+}
 FAULTS = {
     "driver_not_loaded": (
         9,
@@ -134,7 +149,11 @@ def print_table(fields: str, rows: list[dict], csv: list[str], aliases: dict[str
             print(f'Field "{name}" is not a valid field to query.\n')
             return 2
     if csv[0] != "csv":
-        print('Option --query-* requires "--format=csv"' if not csv[0] else f'Option "--format={csv[0]}" is not recognized.')
+        print(
+            'Option --query-* requires "--format=csv"'
+            if not csv[0]
+            else f'Option "--format={csv[0]}" is not recognized.'
+        )
         return 2
     if "noheader" not in csv:
         print(", ".join(f"{name} [{known[name]}]" if known[name] and "nounits" not in csv else name for name in names))
@@ -321,7 +340,10 @@ def gpu_elements(gpu: dict, cells: dict) -> list[tuple]:
                 ("remapped_row_failure", value("remapped_rows.failure")),
             ],
         ),
-        ("temperature", [("gpu_temp", f"{value('temperature.gpu')} C" if gpu["health"] == "ok" else value("temperature.gpu"))]),
+        (
+            "temperature",
+            [("gpu_temp", f"{value('temperature.gpu')} C" if gpu["health"] == "ok" else value("temperature.gpu"))],
+        ),
         ("gpu_power_readings", [("power_state", "P0"), ("power_draw", value("power.draw"))]),
         ("fabric", [("state", "N/A"), ("status", "N/A")]),
         ("processes", processes),
