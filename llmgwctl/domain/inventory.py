@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+SEEDED = "seeded"
+"""Launch digest of a simulated host's seed: launched exactly as the catalog says."""
+
 
 class Phase(Enum):
     """Where a replica (or a member of one) is in its life."""
@@ -118,15 +121,3 @@ class Node:
     unsupported: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     clock_skew_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """All nodes, sorted by name, and when they were looked at (RFC 3339, UTC)."""
-
-    taken_at: str
-    nodes: tuple[Node, ...] = ()
-
-    def by_name(self) -> dict[str, Node]:
-        """Return the nodes by name."""
-        return {n.name: n for n in self.nodes}

@@ -45,7 +45,8 @@ class LaunchSpec:
     LANG and `device_env`; values that are secret are references. `device_env` names the variable that selects GPUs
     (empty: none): it is set when the engine starts, from the UUIDs in `gpus`, because indices change over reboots.
     `files` are assets of ours, copied beside the start script. `folder` is the member's folder below the
-    replica directory, and its unit's instance name.
+    replica directory, and its unit's instance name. `ports` counts the ports it may use, from `port` on; `root` is the
+    host's replica directory.
     """
 
     folder: str
@@ -60,6 +61,8 @@ class LaunchSpec:
     readiness: Readiness
     stop: StopPolicy
     startup_timeout_s: float
+    ports: int = 1
+    root: str = ""
 
     @property
     def digest(self) -> str:

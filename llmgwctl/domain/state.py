@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from llmgwctl.domain.launch import LaunchSpec
+from llmgwctl.domain.tenancy import Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class ReplicaRecord:
     """One replica of ours.
 
     `order` counts starts over the state's life: a model's replicas are ranked by it, oldest first.
-    `secret_digest` is salted with the lineage and tells whether a secret changed; never a secret itself.
+    `secret_digests` (by environment variable) are salted with the lineage and tell whether a secret changed.
+    `millicores` and `memory_mib` are what each member reserves of its node.
     `starting` marks an intent whose result was never recorded.
     """
 
@@ -46,11 +48,20 @@ class ReplicaRecord:
     model_class: str = "standard"
     order: int = 0
     started_at: str = ""
-    secret_digest: str = ""
+    secret_digests: tuple[tuple[str, str], ...] = ()
+    millicores: int = 0
+    memory_mib: int = 0
+    gpu_class: str = ""
     simulated: bool = False
     origin: str = "declared"
     prevent_stop: bool = False
     starting: bool = False
+
+    @property
+    def size(self) -> Amount:
+        """What the whole replica takes."""
+        gpus = sum(len(m.gpus) for m in self.members)
+        return Amount(gpus, self.millicores * len(self.members), self.memory_mib * len(self.members))
 
     @property
     def index(self) -> int:

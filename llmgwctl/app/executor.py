@@ -1,0 +1,307 @@
+"""Carries out a plan's actions: parallel over hosts, each after what it waits for, every step recorded."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from llmgwctl.app.clock import now
+from llmgwctl.app.events import Failure, Report
+from llmgwctl.app.interrupts import Interrupts
+from llmgwctl.app.secrets import Secrets, recorded_digests
+from llmgwctl.domain.desired import Host
+from llmgwctl.domain.launch import LaunchSpec
+from llmgwctl.domain.plan import Action, ActionKind, Plan
+from llmgwctl.domain.state import MemberRecord, ReplicaRecord
+from llmgwctl.errors import LlmgwctlError
+from llmgwctl.hosts.session import Life, StartError, StartOrder
+from llmgwctl.hosts.sessions import Sessions
+from llmgwctl.store.statefile import StateWriter
+
+LOG_LINES = 20
+_TELL_EVERY_S = 10.0
+_FIRST_POLL_S, _LONGEST_POLL_S = 0.1, 2.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the actions."""
+
+    done: list[Action] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    skipped: list[Action] = field(default_factory=list)
+    interrupted: bool = False
+
+    def count(self, kind: ActionKind) -> int:
+        """Return how many actions of a kind were done."""
+        return sum(a.kind is kind for a in self.done)
+
+
+class _Aborted(Exception):
+    """The user does not want to wait any more."""
+
+
+class Executor:
+    """Does one plan. Only what the plan says is done; what fails leaves nothing behind, and stops what waits for it."""
+
+    def __init__(
+        self,
+        hosts: Mapping[str, Host],
+        sessions: Sessions,
+        writer: StateWriter,
+        secrets: Secrets,
+        report: Report,
+        interrupts: Interrupts,
+    ) -> None:
+        self._hosts = hosts
+        self._sessions = sessions
+        self._writer = writer
+        self._secrets = secrets
+        self._report = report
+        self._interrupts = interrupts
+        self._lock = threading.Lock()
+        self._lineage = writer.begin()
+        self._order = max((r.order for r in writer.state.replicas.values()), default=0)
+
+    def run(self, plan: Plan, parallelism: int) -> Outcome:
+        """Do every action of a plan; returns when all are done, failed or skipped."""
+        outcome = Outcome()
+        waiting = list(plan.changes())
+        unsettled = {a.replica for a in waiting}
+        failed: set[str] = set()
+        running: set[str] = set()
+        finished: queue.SimpleQueue[tuple[Action, Failure | None]] = queue.SimpleQueue()
+        with ThreadPoolExecutor(max_workers=max(1, parallelism), thread_name_prefix="apply") as pool:
+            while waiting or running:
+                waiting = self._skip(waiting, failed, unsettled, outcome)
+                if not self._interrupts.stopping.is_set():
+                    waiting = self._submit(waiting, unsettled, running, parallelism, pool, finished)
+                if not running:
+                    continue
+                action, failure = self._next(finished)
+                running.discard(_key(action))
+                unsettled.discard(action.replica)
+                if failure is None:
+                    outcome.done.append(action)
+                else:
+                    failed.add(action.replica)
+                    outcome.failures.append(failure)
+        outcome.interrupted = self._interrupts.stopping.is_set()
+        return outcome
+
+    def _skip(self, waiting: list[Action], failed: set[str], unsettled: set[str], outcome: Outcome) -> list[Action]:
+        """Drop what can't be begun any more."""
+        left = []
+        for action in waiting:
+            blocked = [w for w in action.waits_for if w in failed]
+            if blocked or self._interrupts.stopping.is_set():
+                why = f"{blocked[0]} failed" if blocked else "interrupted"
+                with self._lock:
+                    self._report.skipped(action, why)
+                outcome.skipped.append(action)
+                unsettled.discard(action.replica)
+                failed.add(action.replica)
+            else:
+                left.append(action)
+        return left
+
+    def _submit(
+        self,
+        waiting: list[Action],
+        unsettled: set[str],
+        running: set[str],
+        parallelism: int,
+        pool: ThreadPoolExecutor,
+        finished: queue.SimpleQueue[tuple[Action, Failure | None]],
+    ) -> list[Action]:
+        """Begin what has nothing to wait for, in the plan's order; never more than can run at once."""
+        left = []
+        for position, action in enumerate(waiting):
+            if len(running) >= parallelism:
+                return left + waiting[position:]
+            if any(w in unsettled and w != action.replica for w in action.waits_for):
+                left.append(action)
+                continue
+            running.add(_key(action))
+            pool.submit(self._run_one, action, finished)
+        return left
+
+    def _next(self, finished: queue.SimpleQueue[tuple[Action, Failure | None]]) -> tuple[Action, Failure | None]:
+        while True:
+            try:
+                return finished.get(timeout=0.2)  # short, so that a signal's handler gets its turn
+            except queue.Empty:
+                continue
+
+    def _run_one(self, action: Action, finished: queue.SimpleQueue[tuple[Action, Failure | None]]) -> None:
+        begun = time.monotonic()
+        self._tell(lambda: self._report.begun(action))
+        failure: Failure | None = None
+        try:
+            self._do(action)
+        except _Aborted:
+            failure = Failure(action, "interrupted before its end; what was begun is recorded")
+        except LlmgwctlError as problem:
+            failure = Failure(action, self._secrets.redact(problem.message), self._secrets.redact(problem.detail))
+        except Exception as problem:
+            text = self._secrets.redact(f"{type(problem).__name__}: {problem}")
+            failure = Failure(action, f"an error of llmgwctl itself: {text}")
+        elapsed_s = time.monotonic() - begun
+        if failure is None:
+            self._tell(lambda: self._report.done(action, elapsed_s))
+        else:
+            told = failure
+            self._tell(lambda: self._report.failed(told, elapsed_s))
+        finished.put((action, failure))
+
+    def _tell(self, tell: Callable[[], None]) -> None:
+        with self._lock:
+            tell()
+
+    # -- one action ------------------------------------------------------------------------------------------------
+
+    def _do(self, action: Action) -> None:
+        before = action.before
+        if action.kind is ActionKind.FORGET and before:
+            self._remove(before)
+        elif action.kind is ActionKind.STOP and before:
+            self._stop(before)
+        elif action.kind is ActionKind.MOVE and before and _apart(action, before):
+            self._start(action)
+            self._stop(before, forget=False)
+        else:
+            if before:
+                self._stop(before)
+            self._start(action)
+
+    def _stop(self, record: ReplicaRecord, *, forget: bool = True) -> None:
+        """Stop every member, the followers first: a leader that ends first makes them log false alarms."""
+        for member in reversed(record.members):
+            host = self._hosts.get(member.node)
+            if host is not None:
+                self._sessions.of(host).stop(member.launch)
+        if forget:
+            self._remove(record)
+
+    def _remove(self, record: ReplicaRecord) -> None:
+        with self._lock:
+            self._writer.remove(record)
+
+    def _put(self, record: ReplicaRecord) -> None:
+        with self._lock:
+            self._writer.put(record)
+
+    def _start(self, action: Action) -> None:
+        """Record the intent, start every member, wait until the head serves, record the result."""
+        secrets = [self._secrets.of_launch(launch) for launch in action.launches]
+        with self._lock:
+            self._order += 1
+            order = self._order
+        record = _record(action, order, recorded_digests(action.launches[0], secrets[0], self._lineage))
+        self._put(record)
+        boot_ids = []
+        try:
+            for rank, (place, launch) in enumerate(zip(action.placement, action.launches, strict=True)):
+                order_of = StartOrder(
+                    replica=action.replica,
+                    member=rank,
+                    model=action.model,
+                    profile=action.profile,
+                    lineage=self._lineage,
+                    node=place.node,
+                    launch=launch,
+                    secrets=secrets[rank],
+                    simulated=action.simulated,
+                )
+                boot_ids.append(self._sessions.of(self._hosts[place.node]).start(order_of))
+            self._await(action)
+            for place, launch in zip(action.placement, action.launches, strict=True):
+                self._sessions.of(self._hosts[place.node]).mark_ready(launch)
+        except LlmgwctlError as problem:
+            self._clean_up(action, record, len(boot_ids), problem)
+            raise
+        members = tuple(replace(m, boot_id=boot) for m, boot in zip(record.members, boot_ids, strict=True))
+        self._put(replace(record, members=members, starting=False))
+
+    def _clean_up(self, action: Action, record: ReplicaRecord, started: int, problem: LlmgwctlError) -> None:
+        """Stop what a failed start had begun, and forget it; what can't be cleaned up stays recorded."""
+        try:
+            for place, launch in reversed(list(zip(action.placement, action.launches, strict=True))[:started]):
+                self._sessions.of(self._hosts[place.node]).stop(launch)
+        except LlmgwctlError as second:
+            problem.detail = f"{problem.detail}\nIt could not be cleaned up either: {second.message}".strip()
+            return
+        self._remove(record)
+
+    def _await(self, action: Action) -> None:
+        """Wait until every member lives and the head serves. Raises StartError with the log's last lines."""
+        begun = told = time.monotonic()
+        poll_s = _FIRST_POLL_S
+        limit_s = max(launch.startup_timeout_s for launch in action.launches)
+        while True:
+            state = ""
+            for place, launch in zip(action.placement, action.launches, strict=True):
+                session = self._sessions.of(self._hosts[place.node])
+                status = session.status(launch)
+                if status.life is not Life.ALIVE or status.restarts:
+                    how = status.detail or "its process ended"
+                    raise self._start_error(action, place.node, launch, f"ended before it was ready: {how}")
+                state = state or session.serving(launch)
+            if not state:
+                return
+            elapsed_s = time.monotonic() - begun
+            if elapsed_s > limit_s:
+                head = action.placement[0].node
+                text = f"was not ready after {limit_s:g} s (startup_timeout): {state}"
+                raise self._start_error(action, head, action.launches[0], text)
+            if time.monotonic() - told >= _TELL_EVERY_S:
+                told = time.monotonic()
+                what = state
+                self._tell(lambda: self._report.waiting(action, what, elapsed_s))
+            if self._interrupts.aborting.wait(poll_s):
+                raise _Aborted
+            poll_s = min(poll_s * 1.3, _LONGEST_POLL_S)
+
+    def _start_error(self, action: Action, node: str, launch: LaunchSpec, what: str) -> StartError:
+        log = self._sessions.of(self._hosts[node]).log_tail(launch.root, launch.folder, LOG_LINES).rstrip()
+        detail = f"The last lines of its log:\n{log}" if log else "It logged nothing."
+        return StartError(f"{action.replica} on {node} {what}", detail)
+
+
+def _key(action: Action) -> str:
+    return f"{action.replica}@{action.placement[0].node if action.placement else ''}"
+
+
+def _apart(action: Action, record: ReplicaRecord) -> bool:
+    """Whether the new place shares no host with the old one, so that it can start before the old one stops."""
+    return not {p.node for p in action.placement} & {m.node for m in record.members}
+
+
+def _record(action: Action, order: int, secret_digests: tuple[tuple[str, str], ...]) -> ReplicaRecord:
+    members: Sequence[MemberRecord] = [
+        MemberRecord(place.node, place.gpus, place.gpu_indices, launch)
+        for place, launch in zip(action.placement, action.launches, strict=True)
+    ]
+    return ReplicaRecord(
+        id=action.replica,
+        model=action.model,
+        profile=action.profile,
+        engine=action.engine,
+        members=tuple(members),
+        owner=action.owner,
+        model_class=action.model_class,
+        order=order,
+        started_at=now(),
+        secret_digests=secret_digests,
+        millicores=action.millicores,
+        memory_mib=action.memory_mib,
+        gpu_class=action.gpu_class,
+        simulated=action.simulated,
+        origin=action.origin,
+        prevent_stop=action.prevent_stop,
+        starting=True,
+    )

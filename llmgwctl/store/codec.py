@@ -1,0 +1,158 @@
+"""Frozen dataclasses to JSON values and back, by their annotations."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar
+
+from llmgwctl.domain.catalog import SecretRef
+
+T = TypeVar("T")
+
+
+class CodecError(ValueError):
+    """A value does not have the shape that its type says; the message begins with the path to it."""
+
+
+def encode(value: Any) -> Any:
+    """Return a value as JSON knows it; tuples become lists, enums their values, secret references one-key objects."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, SecretRef):
+        return {value.kind: list(value.source) if value.kind == "from_command" else value.source[0]}
+    if dataclasses.is_dataclass(value):
+        return {name: encode(getattr(value, name)) for name in _field_names(type(value))}
+    if isinstance(value, Mapping):
+        return {key: encode(item) for key, item in value.items()}
+    return [encode(item) for item in value]
+
+
+def decode(kind: type[T], data: Any, path: str = "") -> T:
+    """Return a value of a dataclass type; absent fields get their defaults, unknown ones are let be.
+
+    Raises CodecError naming the place that does not fit.
+    """
+    return typing.cast(T, _decoder(kind)(data, path))
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(kind))
+
+
+@cache
+def _decoder(kind: Any) -> Callable[[Any, str], Any]:
+    """Return the decoder of one type; made once, because a state holds thousands of the same."""
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return _dataclass_decoder(kind)
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any or kind is object:
+        return lambda data, _path: data
+    if origin in (typing.Union, types.UnionType):
+        return _union_decoder(args)
+    if origin is tuple:
+        return _tuple_decoder(args)
+    if origin in (dict, Mapping) or kind is Mapping:
+        item = _decoder(args[1]) if args else _decoder(object)
+        return lambda data, path: {k: item(v, f"{path}.{k}") for k, v in _expect(data, dict, path).items()}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _enum_decoder(kind)
+    if kind is float:
+        return lambda data, path: float(_expect(data, (int, float), path))
+    if kind in (int, str, bool):
+        return lambda data, path: _expect(data, kind, path)
+    raise TypeError(f"no decoder for {kind!r}")
+
+
+def _expect(data: Any, kind: Any, path: str) -> Any:
+    if not isinstance(data, kind) or (isinstance(data, bool) and kind in (int, (int, float))):
+        name = kind.__name__ if isinstance(kind, type) else "number"
+        words = {"dict": "an object", "list": "a list", "str": "a text", "int": "a whole number", "bool": "true or false"}
+        raise CodecError(f"{path or 'the document'} should be {words.get(name, 'a number')}, not {type(data).__name__}")
+    return data
+
+
+def _dataclass_decoder(kind: type) -> Callable[[Any, str], Any]:
+    if kind is SecretRef:
+        return _secret_ref
+    hints = typing.get_type_hints(kind)
+    fields = [(f.name, hints[f.name], _is_required(f)) for f in dataclasses.fields(kind) if f.init]
+    decoders: list[tuple[str, Callable[[Any, str], Any], bool]] = []
+
+    def decode_fields(data: Any, path: str) -> Any:
+        if not decoders:  # made late, so that a type may hold itself
+            decoders.extend((name, _decoder(hint), required) for name, hint, required in fields)
+        _expect(data, dict, path)
+        values = {}
+        for name, decoder, required in decoders:
+            if name in data:
+                values[name] = decoder(data[name], f"{path}.{name}" if path else name)
+            elif required:
+                raise CodecError(f"{path or 'the document'} lacks {name}")
+        return kind(**values)
+
+    return decode_fields
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _secret_ref(data: Any, path: str) -> SecretRef:
+    if isinstance(data, dict) and len(data) == 1:
+        kind, source = next(iter(data.items()))
+        if kind in ("from_env", "from_file", "from_command"):
+            return SecretRef(kind, (source,) if isinstance(source, str) else tuple(source))
+    raise CodecError(f"{path} should be a text, or one of from_env, from_file and from_command")
+
+
+def _union_decoder(args: tuple[Any, ...]) -> Callable[[Any, str], Any]:
+    rest = [a for a in args if a is not type(None)]
+    optional = len(rest) < len(args)
+    if len(rest) == 1:
+        inner = _decoder(rest[0])
+        return lambda data, path: None if data is None and optional else inner(data, path)
+    if all(a in (int, float, str, bool) for a in rest):
+        scalars = tuple(rest)
+        return lambda data, path: data if (data is None and optional) else _expect(data, scalars, path)
+    texts = str in rest
+    others = [_decoder(a) for a in rest if a is not str]
+
+    def decode_union(data: Any, path: str) -> Any:
+        if (data is None and optional) or (texts and isinstance(data, str)):
+            return data
+        return others[0](data, path)
+
+    return decode_union
+
+
+def _tuple_decoder(args: tuple[Any, ...]) -> Callable[[Any, str], Any]:
+    if len(args) == 2 and args[1] is Ellipsis:
+        item = _decoder(args[0])
+        return lambda data, path: tuple(item(v, path) for v in _expect(data, list, path))
+    items = [_decoder(a) for a in args]
+
+    def decode_tuple(data: Any, path: str) -> Any:
+        if len(_expect(data, list, path)) != len(items):
+            raise CodecError(f"{path} should have {len(items)} entries")
+        return tuple(item(v, path) for item, v in zip(items, data, strict=True))
+
+    return decode_tuple
+
+
+def _enum_decoder(kind: type[Enum]) -> Callable[[Any, str], Any]:
+    def decode_enum(data: Any, path: str) -> Any:
+        try:
+            return kind(data)
+        except ValueError:
+            known = ", ".join(str(m.value) for m in kind)
+            raise CodecError(f"{path} is {data!r}, which is none of: {known}") from None
+
+    return decode_enum
