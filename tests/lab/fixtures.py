@@ -12,7 +12,7 @@ from . import Lab, LabUnavailableError, LlamaAssets, llama_assets
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """An empty lab for the whole session; tests name their hosts so that no two clash."""
+    """Open an empty lab for the whole session; tests name their hosts so that no two clash."""
     with ExitStack() as stack:
         try:
             opened = stack.enter_context(Lab())
@@ -23,7 +23,7 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def llama() -> LlamaAssets:
-    """A real llama-server and a model on this machine."""
+    """Provide a real llama-server and a model on this machine."""
     try:
         return llama_assets()
     except LabUnavailableError as error:

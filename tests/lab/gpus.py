@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-# Device ids and compute capabilities as the PCI ID database and NVIDIA's tables give them; H100's for any other product.
+# PCI device id and compute capability; any other product gets the H100's.
 MODELS = {
     "NVIDIA H100 80GB HBM3": ("0x233010DE", "9.0"),
     "NVIDIA H200": ("0x233510DE", "9.0"),
@@ -29,7 +29,7 @@ class GpuProcess:
 class Gpu:
     """One pretended GPU; an empty uuid is filled in from the host and the index.
 
-    `health` is one of ok, requires_reset, lost, unknown_error, remap_pending. `used_mib` is memory that no process accounts for.
+    `health` is one of ok, requires_reset, lost, unknown_error, remap_pending. `used_mib` is held by no visible process.
     """
 
     product: str = "NVIDIA H100 80GB HBM3"

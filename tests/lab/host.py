@@ -208,9 +208,9 @@ class Host:
     # Faults
 
     def cut(self, *, silently: bool = True) -> None:
-        """Pull the network cable: packets vanish (a connection times out), or with silently=False are refused as unreachable."""
+        """Pull the network cable: packets vanish, or with silently=False are refused as unreachable."""
         if silently:
-            # Without this, this machine sees on the bridge itself that nobody has the address, which a routed network can't.
+            # Else this machine learns on the bridge that nobody has the address, which it can't behind a router.
             mac = "02:00:00:00:00:01"
             bridge = self.lab.run.bridge
             call(["ip", "neighbour", "replace", self.address, "lladdr", mac, "dev", bridge, "nud", "permanent"])
@@ -272,7 +272,7 @@ class Host:
     def set_gpus(self, gpus: Sequence[Gpu], *, fault: str | None = None, delay_s: float = 0.0) -> None:
         """Say what nvidia-smi and lspci show from now on.
 
-        `fault` is one of driver_not_loaded, library_mismatch, nvml_unknown_error, gpu_lost, hang: the whole command fails.
+        `fault` fails the whole command: driver_not_loaded, library_mismatch, nvml_unknown_error, gpu_lost or hang.
         """
         self.gpus = gpu_files.numbered(self.name, gpus)
         for name, text in (

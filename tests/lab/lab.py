@@ -82,8 +82,8 @@ class Lab:
     ) -> Host:
         """Boot a host with systemd: users root, `llm` (linger on, no sudo) and `ops` (sudo without password).
 
-        With `llama` it has a real llama-server and a model; `without` names commands that it lacks. With `wait` off call
-        `wait_up()` before use, so that several hosts boot at the same time.
+        With `llama` it has a real llama-server and a model; `without` names commands that it lacks. With `wait`
+        off call `wait_up()` before use, so that several hosts boot at the same time.
         """
         return self._start(name, gpus, llama=llama, without=without, plain=False, wait=wait)
 

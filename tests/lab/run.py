@@ -14,7 +14,7 @@ MOST_RUNS = 200
 class Run:
     """One run: folder RUNS/lgN, bridge lgN with 10.77.N.0/24, links lgNh*, taps lgNt*, control groups lgN-*.
 
-    The folder's `owner` file names the process that the run belongs to, so a later run can tell a crashed one and remove it.
+    The folder's `owner` file names the process that the run belongs to, so a later run knows a crashed one.
     """
 
     def __init__(self, number: int):
@@ -62,7 +62,7 @@ class Run:
         (self.folder / "processes" / name).write_text(f"{pid} {start_time(pid)}")
 
     def cgroups(self, host: str) -> list[Path]:
-        """Make a control group for a host in each hierarchy that systemd uses, so that two hosts' units don't share one."""
+        """Make a host's own control group in each hierarchy that systemd uses, so that hosts' units don't share one."""
         found = []
         for line in Path("/proc/self/mountinfo").read_text().splitlines():
             fields, _, tail = line.partition(" - ")

@@ -13,7 +13,7 @@ POLL_S = 0.05
 
 
 class LabUnavailableError(Exception):
-    """This machine can't hold the lab; the text says what is missing."""
+    """The machine can't hold the lab; the text says what is missing."""
 
 
 def call(command: Sequence[str | Path], *, check: bool = True, timeout_s: float = 120, **options) -> str:
@@ -48,7 +48,7 @@ def wait_until(what: str, condition: Callable[[], object], *, timeout_s: float =
 
 
 def start_time(pid: int) -> str | None:
-    """Return what tells this process from a later one with its number (field 22 of its stat); None when there is none."""
+    """Return field 22 of a process's stat, which tells it from a later one of its number; None when there is none."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ET
@@ -155,13 +154,14 @@ class TestBoots:
             host.run("echo kept >/root/file; setsid sleep 86399 >/dev/null 2>&1 </dev/null &")
             host.power_off()
             assert not host.is_on
-            assert host.run("true", check=False).returncode == 255
+            attempt = subprocess.run([*host.ssh_command(connect_timeout_s=2), "true"], check=False, capture_output=True)
+            assert attempt.returncode == 255
             host.boot()
             assert host.run("cat /root/file").stdout == "kept\n"
             assert not [process for process in host.processes() if "86399" in process.arguments]
 
     def test_llm_has_a_user_manager_that_outlives_the_login(self, systemd_host: Host):
-        """With linger, `systemctl --user` works over SSH and a user unit runs on after the login ends, and after a reboot."""
+        """`systemctl --user` works over SSH; with linger a unit outlives the login and comes back after a reboot."""
         systemd_host.run(
             "mkdir -p ~/.config/systemd/user && cat >~/.config/systemd/user/sleeper@.service",
             user="llm",
@@ -193,10 +193,9 @@ class TestFaults:
         """Through a wire that delays and loses packets an SSH command's output still arrives whole."""
         other_host.slow(delay_ms=20, loss=0.02)
         with tidy(other_host.heal):
-            started = time.monotonic()
             assert len(other_host.run("head -c 200000 /dev/zero").stdout) == 200000
-            # Four round trips at the least: TCP's and SSH's greetings, keys, login.
-            assert time.monotonic() - started > 4 * 2 * 0.020
+            carried = Path(f"/sys/class/net/{other_host.tap}/statistics/rx_bytes").read_text()
+            assert int(carried) > 200000
 
     def test_a_full_disk_refuses_and_keeps_what_it_had(self, plain_host: Host):
         """Writes to a filled folder fail, its files are still there, and it has room again afterwards."""
@@ -221,7 +220,7 @@ class TestFaults:
 
 class TestGpus:
     def test_a_process_holds_its_gpu_until_it_dies(self, systemd_host: Host):
-        """nvidia-smi shows a process on the GPU that CUDA_VISIBLE_DEVICES names, to every user, and loses it by its death."""
+        """nvidia-smi shows every user the process on the GPU that its environment names, until it dies."""
         first, second = systemd_host.gpus
         variables = f"CUDA_VISIBLE_DEVICES={second.uuid} LAB_GPU_MEMORY_MIB=2500"
         pid = systemd_host.run(
@@ -329,19 +328,26 @@ class TestLlama:
 
 
 class TestTeardown:
-    def test_a_closed_lab_leaves_no_process_mount_link_or_file(self, tmp_path: Path, lab: Lab):
+    def test_a_closed_lab_leaves_no_process_mount_link_or_file(self, lab: Lab):
         """After a lab's end, by an error too, nothing of it is left on this machine."""
-        with pytest.raises(ZeroDivisionError), Lab(lab.cache) as second:
-            host = second.start_host("short", [Gpu()], wait=False)
-            second.start_plain_host("short-plain").slow(5)
-            host.wait_up()
-            bridge = second.run.bridge
-            assert bridge != lab.run.bridge
-            assert traces(bridge)["mounts"]
-            raise ZeroDivisionError
+        seen: list[str] = []
+
+        def fail_within_a_lab() -> None:
+            with Lab(lab.cache) as second:
+                host = second.start_host("short", [Gpu()], wait=False)
+                second.start_plain_host("short-plain").slow(5)
+                host.wait_up()
+                seen.append(second.run.bridge)
+                assert traces(second.run.bridge)["mounts"]
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail_within_a_lab()
+        [bridge] = seen
+        assert bridge != lab.run.bridge
         assert traces(bridge) == NOTHING
 
-    def test_the_next_run_removes_what_a_killed_one_left(self, tmp_path: Path, lab: Lab):
+    def test_the_next_run_removes_what_a_killed_one_left(self, lab: Lab):
         """A test run ended by SIGKILL leaves its hosts running; the next lab ends them and takes everything away."""
         script = (
             "import sys, time\n"

@@ -46,7 +46,7 @@ def cache_folder() -> Path:
 
 
 def root_tree(cache: Path) -> Path:
-    """Return the tree, made now if this cache has none for this package list; LabUnavailableError when it can't be made."""
+    """Return the tree, made now if this cache has none; LabUnavailableError when it can't be made."""
     key = hashlib.sha256(repr((RECIPE, SUITE, PACKAGES, MASKED)).encode()).hexdigest()[:12]
     tree = cache / f"root-{key}"
     if tree.is_dir():

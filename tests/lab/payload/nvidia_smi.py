@@ -1,8 +1,8 @@
 #!/usr/bin/python3.11 -IS
 """An nvidia-smi for hosts without GPUs: answers from /etc/fake-gpus.json and from the processes that really run.
 
-A process is on a GPU when its environment names that GPU in CUDA_VISIBLE_DEVICES; LAB_GPU_MEMORY_MIB there says how much
-it holds. Forms, cells and exit codes follow captured output of the 570 driver.
+A process is on a GPU when its environment names that GPU in CUDA_VISIBLE_DEVICES; LAB_GPU_MEMORY_MIB there says how
+much it holds. Forms and cells follow captured outputs of drivers 536 to 590, exit codes NVIDIA's manual.
 """
 
 import json
@@ -101,7 +101,9 @@ def answer(config: dict, arguments: list[str]) -> int:
         for gpu in gpus:
             print(f"GPU {gpu['index']}: {gpu['product']} (UUID: {gpu['uuid']})")
         return 0
-    if ("-q" in options or "--query" in options) and ("-x" in options or "--xml-format" in options) or "-qx" in options:
+    if (
+        ("-q" in options or "--query" in options) and ("-x" in options or "--xml-format" in options)
+    ) or "-qx" in options:
         print(xml_text(config, gpus))
         return 0
     print("this nvidia-smi belongs to a test lab; it prints no table for people", file=sys.stderr)
