@@ -16,7 +16,8 @@ sys.path.insert(0, str(TREE / "opt" / "xllamacpp"))
 # llama-server's flags that change nothing on a CPU with one model: taken with their value, then let be.
 IDLE_FLAGS_WITH_VALUE = (
     ("-ngl", "--n-gpu-layers", "--gpu-layers"), ("-sm", "--split-mode"), ("-ts", "--tensor-split"),
-    ("-mg", "--main-gpu"), ("-dev", "--device"), ("--log-colors",), ("--fit", "-fit"), ("-fa", "--flash-attn"), ("--tags",), ("--pooling",),
+    ("-mg", "--main-gpu"), ("-dev", "--device"), ("--log-colors",), ("--fit", "-fit"), ("-fa", "--flash-attn"),
+    ("--tags",), ("--pooling",),
     ("-lm", "--load-mode"), ("-tb", "--threads-batch"),
 )  # fmt: skip
 IDLE_FLAGS = ("--jinja", "--no-jinja", "--slots", "--no-slots", "--no-warmup", "--offline", "--no-webui", "--no-ui")
