@@ -1,0 +1,125 @@
+"""The command tree, and how a failure becomes an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from llmgwctl import __version__
+from llmgwctl.errors import ConfigError, LlmgwctlError
+
+EXIT_USAGE, EXIT_INTERRUPTED, EXIT_PIPE = 64, 130, 141
+
+# Name: the module that has it, and its line in --help. A command's module is imported when it runs, so that
+# `--help` stays instant.
+COMMANDS = {
+    "init": ("llmgwctl.cli.configuration", "Write a small, valid configuration for this machine or for hosts."),
+    "validate": ("llmgwctl.cli.configuration", "Check the configuration; tell every problem at once."),
+    "fmt": ("llmgwctl.cli.configuration", "Rewrite the configuration in its normal form, comments kept."),
+    "plan": ("llmgwctl.cli.planning", "Show what would start where, what would stop, and why."),
+    "apply": ("llmgwctl.cli.applying", "Do what the plan says."),
+    "destroy": ("llmgwctl.cli.applying", "Stop every replica of ours, and leave nothing behind."),
+    "show": ("llmgwctl.cli.planning", "Show a saved plan."),
+    "status": ("llmgwctl.cli.looking", "Show each replica: where it runs, its phase and its endpoint."),
+    "inventory": ("llmgwctl.cli.looking", "Look at all hosts: cores, memory, GPUs and who takes them."),
+    "logs": ("llmgwctl.cli.looking", "Show a replica's log."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), f"{cmd_name}_command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Say which command may have been meant."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "LLMGWCTL", "max_content_width": 110},
+    epilog="Exit codes: 0 done or nothing to do, 1 error, 2 changes pending (plan --detailed-exitcode), 3 configuration "
+    "invalid, 4 not everything can be placed (--require-all), 5 state, lock or stale plan, 6 host unreachable, "
+    "7 apply incomplete, 64 usage, 130 interrupted.",
+)
+@click.option("-C", "directory", metavar="DIR", default=".", help="The configuration directory (default: this one).")
+@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Colours in the output.")
+@click.version_option(__version__, prog_name="llmgwctl")
+@click.pass_context
+def cli(ctx: click.Context, directory: str, color: str) -> None:
+    """Plan and apply for a fleet of GPU hosts that serve language models."""
+    ctx.obj = {"directory": directory, "color": color}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        code = cli.main(args=None if arguments is None else list(arguments), prog_name="llmgwctl", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except click.UsageError as problem:
+        problem.show()
+        return EXIT_USAGE
+    except click.ClickException as problem:
+        problem.show()
+        return 1
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; nothing can be told to them.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE
+    except LlmgwctlError as problem:
+        _tell(problem)
+        return problem.exit_code
+    except Exception as problem:
+        if os.environ.get("LLMGWCTL_DEBUG"):
+            raise
+        click.echo(f"Error: llmgwctl failed on its own: {type(problem).__name__}: {problem}", err=True)
+        click.echo("  This is a bug. LLMGWCTL_DEBUG=1 shows where; please report it.", err=True)
+        return 1
+
+
+def _tell(problem: LlmgwctlError) -> None:
+    from llmgwctl.cli.output import style_for
+    from llmgwctl.render.text import Style, diagnostics_text
+
+    context: Any = click.get_current_context(silent=True)
+    style = style_for(sys.stderr, context.obj["color"]) if context and context.obj else Style()
+    if isinstance(problem, ConfigError):
+        click.echo(diagnostics_text(problem.diagnostics, style), err=True)
+        return
+    click.echo(f"{style.paint('Error:', 'red', 'bold')} {problem.message}", err=True)
+    if problem.detail:
+        click.echo("  " + problem.detail.replace("\n", "\n  "), err=True)
