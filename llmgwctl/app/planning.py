@@ -63,7 +63,9 @@ def plan_fleet(
     violations = check_plan(plan, desired, state, observation)
     if violations:
         told = "\n".join(f"{v.rule}: {v.text}" for v in violations[:20])
-        raise LlmgwctlError("The plan breaks a rule that every plan keeps; it was not shown, as it can't be trusted.", told)
+        raise LlmgwctlError(
+            "The plan breaks a rule that every plan keeps; it was not shown, as it can't be trusted.", told
+        )
     return Planned(plan, state, observation)
 
 

@@ -88,7 +88,12 @@ class Secrets:
     def _run(self, argv: tuple[str, ...]) -> str:
         try:
             done = subprocess.run(
-                argv, cwd=self._base, capture_output=True, stdin=subprocess.DEVNULL, timeout=_COMMAND_TIMEOUT_S, check=False
+                argv,
+                cwd=self._base,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=_COMMAND_TIMEOUT_S,
+                check=False,
             )
             if done.returncode == 0:
                 return done.stdout.decode("utf-8").removesuffix("\n")

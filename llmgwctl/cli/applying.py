@@ -129,7 +129,16 @@ def _plan_and_apply(  # type: ignore[no-untyped-def]
         if still_needed(planned):
             hosts = {h.name: h for h in workspace.desired.hosts}
             _carry_out(
-                ctx, plan, hosts, workspace.store(), sessions, workspace.base, operation, parallelism, lock_timeout_s, as_json
+                ctx,
+                plan,
+                hosts,
+                workspace.store(),
+                sessions,
+                workspace.base,
+                operation,
+                parallelism,
+                lock_timeout_s,
+                as_json,
             )
         elif as_json:
             print_json({"type": "summary", "done": 0, "failed": 0, "skipped": 0}, compact=True)
@@ -169,9 +178,7 @@ def _carry_out(
 
     report = JsonReport() if as_json else TextReport(style_of(ctx))
     options = ApplyOptions(operation, parallelism, lock_timeout_s)
-    outcome = apply_plan(
-        plan, hosts, store, sessions, base, report, lambda text: click.echo(text, err=True), options
-    )
+    outcome = apply_plan(plan, hosts, store, sessions, base, report, lambda text: click.echo(text, err=True), options)
     report.summary(outcome, operation)
     _raise_for(outcome)
 

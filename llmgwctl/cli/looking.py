@@ -71,7 +71,9 @@ def inventory_command(ctx: click.Context, *, as_json: bool, out: str | None) -> 
 @directory_option
 @click.argument("replica")
 @click.option("-f", "--follow", is_flag=True, help="Go on as the log grows.")
-@click.option("-n", "--lines", type=click.IntRange(0, 1_000_000), default=200, show_default=True, help="Lines to begin with.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(0, 1_000_000), default=200, show_default=True, help="Lines to begin with."
+)
 @click.option("--member", type=click.IntRange(0), default=0, help="Which member of a multi-node replica.")
 @click.pass_context
 def logs_command(ctx: click.Context, *, replica: str, follow: bool, lines: int, member: int) -> None:
@@ -89,6 +91,4 @@ def logs_command(ctx: click.Context, *, replica: str, follow: bool, lines: int, 
         sys.stdout.buffer.flush()
 
     with workspace.sessions() as sessions:
-        show_log(
-            workspace, sessions, replica, member=member, lines=lines, follow=follow, on_data=write, stop=stop
-        )
+        show_log(workspace, sessions, replica, member=member, lines=lines, follow=follow, on_data=write, stop=stop)

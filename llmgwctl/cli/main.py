@@ -65,7 +65,11 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "LLMGWCTL", "max_content_width": 110},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "auto_envvar_prefix": "LLMGWCTL",
+        "max_content_width": 110,
+    },
     epilog="Exit codes: 0 done or nothing to do, 1 error, 2 changes pending (plan --detailed-exitcode), 3 configuration "
     "invalid, 4 not everything can be placed (--require-all), 5 state, lock or stale plan, 6 host unreachable, "
     "7 apply incomplete, 64 usage, 130 interrupted.",
@@ -82,7 +86,9 @@ def cli(ctx: click.Context, directory: str, color: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     try:
-        code = cli.main(args=None if arguments is None else list(arguments), prog_name="llmgwctl", standalone_mode=False)
+        code = cli.main(
+            args=None if arguments is None else list(arguments), prog_name="llmgwctl", standalone_mode=False
+        )
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as leave:

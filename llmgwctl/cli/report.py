@@ -96,9 +96,7 @@ class JsonReport:
 
     def failed(self, failure: Failure, elapsed_s: float) -> None:
         """Say that an action failed."""
-        _emit(
-            "failed", failure.action, message=failure.message, detail=failure.detail, elapsed_s=round(elapsed_s, 1)
-        )
+        _emit("failed", failure.action, message=failure.message, detail=failure.detail, elapsed_s=round(elapsed_s, 1))
 
     def skipped(self, action: Action, why: str) -> None:
         """Say that an action was not begun."""

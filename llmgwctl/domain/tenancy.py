@@ -19,9 +19,7 @@ class Amount:
 
     def plus(self, other: Amount) -> Amount:
         """Return the sum."""
-        return Amount(
-            self.gpus + other.gpus, self.millicores + other.millicores, self.memory_mib + other.memory_mib
-        )
+        return Amount(self.gpus + other.gpus, self.millicores + other.millicores, self.memory_mib + other.memory_mib)
 
     def times(self, count: int) -> Amount:
         """Return the multiple."""

@@ -30,7 +30,7 @@ def quote(text: str) -> str:
 def _program(body: str) -> str:
     """Wrap a script so that it is read whole before it runs, and no child can eat the rest of it."""
     return (
-        f"{{\nLC_ALL=C; export LC_ALL\nPATH=\"$PATH:{PATH}:$HOME/.local/bin\"; export PATH\n{_FUNCTIONS}\n{body}\nexit 0\n"
+        f'{{\nLC_ALL=C; export LC_ALL\nPATH="$PATH:{PATH}:$HOME/.local/bin"; export PATH\n{_FUNCTIONS}\n{body}\nexit 0\n'
         "} </dev/null\n"
     )
 
@@ -107,7 +107,9 @@ cat /proc/sys/kernel/random/boot_id 2>/dev/null
 
 
 def _start_systemd(order: StartOrder, supervisor: str) -> str:
-    unit_dir = '"${XDG_CONFIG_HOME:-$HOME/.config}/systemd/user"' if supervisor == "systemd-user" else "/etc/systemd/system"
+    unit_dir = (
+        '"${XDG_CONFIG_HOME:-$HOME/.config}/systemd/user"' if supervisor == "systemd-user" else "/etc/systemd/system"
+    )
     template = unit_text(order.launch.root, supervisor)
     unit = f"{UNIT_TEMPLATE}{order.launch.folder}.service"
     ctl = _systemctl(supervisor)
@@ -298,7 +300,9 @@ esac"""
 
 def mark_ready_script(launch: LaunchSpec) -> str:
     """Return the script that leaves the mark of a member seen ready."""
-    return _program(f'{_folder(launch.root, launch.folder)}: > "$dir/ready" || die {CANNOT_WRITE} "cannot write $dir/ready"')
+    return _program(
+        f'{_folder(launch.root, launch.folder)}: > "$dir/ready" || die {CANNOT_WRITE} "cannot write $dir/ready"'
+    )
 
 
 def log_script(root: str, folder: str, lines: int, *, follow: bool) -> str:
@@ -317,9 +321,7 @@ def stop_script(launch: LaunchSpec, gpu_wait_s: int) -> str:
     """
     policy = launch.stop
     unit = f"{UNIT_TEMPLATE}{launch.folder}.service"
-    second = (
-        f'term_again; wait_gone {_tenths(policy.second_grace_s)}' if policy.second_term else ":"
-    )
+    second = f"term_again; wait_gone {_tenths(policy.second_grace_s)}" if policy.second_term else ":"
     ports = " ".join(str(launch.port + i) for i in range(launch.ports)) if launch.port else ""
     body = f"""{_folder(launch.root, launch.folder)}
 if [ -d "$dir" ]; then

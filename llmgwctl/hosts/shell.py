@@ -152,7 +152,9 @@ def _systemd_status(values: dict[str, str]) -> MemberStatus:
     restarts = int(values.get("NRestarts", "0") or 0)
     code, status = values.get("ExecMainCode", ""), values.get("ExecMainStatus", "")
     # ExecMainCode: 1 exited, 2 killed, 3 dumped (CLD_* of waitid(2)).
-    detail = f"killed by signal {status}" if code in ("2", "3") else f"exited with status {status}" if code == "1" else ""
+    detail = (
+        f"killed by signal {status}" if code in ("2", "3") else f"exited with status {status}" if code == "1" else ""
+    )
     if values.get("Result") == "oom-kill":
         detail = "killed because memory ran out"
     active, sub = values.get("ActiveState", ""), values.get("SubState", "")

@@ -178,9 +178,7 @@ class _Deciding:
             self.candidates.append(Candidate(model, record.index, change, record=record, running=True))
         elif drained:
             reason = Reason(ReasonCode.DRAINED, f"host {', '.join(drained)} is drained")
-            self.candidates.append(
-                Candidate(model, record.index, reason, record=record, running=True, elsewhere=True)
-            )
+            self.candidates.append(Candidate(model, record.index, reason, record=record, running=True, elsewhere=True))
         else:
             self.staying.append(record)
             text = finding.text if finding.condition is not Condition.HEALTHY else "runs as declared"
@@ -206,7 +204,11 @@ class _Deciding:
         expected = self.view.launcher.expected(model, profile, record)
         if [launch.digest for launch in expected] != [m.launch.digest for m in record.members]:
             what = _difference(record.members[0].launch, expected[0])
-            runtime = f"model {model.name} was added at run time and has since been declared; " if code is ReasonCode.DECLARED else ""
+            runtime = (
+                f"model {model.name} was added at run time and has since been declared; "
+                if code is ReasonCode.DECLARED
+                else ""
+            )
             return Reason(code, f"{runtime}{what}")
         changed = self._changed_secrets(record)
         if changed:

@@ -191,5 +191,3 @@ def _close(gpus: list[Gpu], count: int) -> list[Gpu]:
     if enough and count:
         return min(enough, key=lambda e: e[:2])[2][:count]
     return gpus[:count]
-
-

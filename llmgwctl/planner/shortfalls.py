@@ -46,7 +46,9 @@ def _profile_causes(
     head = f"profile {profile.name} ({_wants(profile)})"
     numbers = _numbers(profile, rooms)
     if not _enough_in_a_fabric(able, profile):
-        return [Cause("fits_no_node", f"{head}: no node could hold it even when empty: {_lacks(profile, rooms)}", numbers)]
+        return [
+            Cause("fits_no_node", f"{head}: no node could hold it even when empty: {_lacks(profile, rooms)}", numbers)
+        ]
     if hit:
         unit = _unit(hit.resource)
         return [
@@ -64,14 +66,10 @@ def _profile_causes(
         ]
     open_rooms = [r for r in able if r.open]
     free = sum(len(r.free(profile.gpu_class, profile.engine)) for r in open_rooms)
-    no_port = [
-        r.name for r in open_rooms if _room_now(r, profile) and r.free_ports(1, profile.port) is None
-    ]
+    no_port = [r.name for r in open_rooms if _room_now(r, profile) and r.free_ports(1, profile.port) is None]
     if no_port:
         what = f"port {profile.port} is in use" if profile.port else "no port of settings.ports is free"
-        return [
-            Cause("ports", f"{head}: {what} on {_names(no_port)}, outside the kernel's ephemeral range.", numbers)
-        ]
+        return [Cause("ports", f"{head}: {what} on {_names(no_port)}, outside the kernel's ephemeral range.", numbers)]
     if profile.gpus_per_node and free >= profile.gpus_per_node * profile.nodes:
         return [
             Cause(

@@ -94,7 +94,9 @@ def survey(desired: Desired, state: State, observation: Observation, engine_of: 
     launcher = Launcher(desired, hosts, nodes, engine_of)
     found = find(state, nodes.values(), models, launcher)
     records = [*state.replicas.values(), *found.seeded, *found.adopted]
-    findings = tuple(classify(r, nodes, state.lineage) for r in sorted(records, key=lambda r: (r.model, r.order, r.index)))
+    findings = tuple(
+        classify(r, nodes, state.lineage) for r in sorted(records, key=lambda r: (r.model, r.order, r.index))
+    )
     adopted = {r.id for r in found.adopted}
     drift = [Drift(f.record.id, f.condition, f.text) for f in findings if f.drifted and f.record.id not in adopted]
     drift += [
@@ -151,9 +153,7 @@ def _refreshes(
 
 
 def _unseen(host: Host) -> Node:
-    return Node(
-        host.name, reachable=False, error="it isn't in the inventory", labels=host.labels, fabric=host.fabric
-    )
+    return Node(host.name, reachable=False, error="it isn't in the inventory", labels=host.labels, fabric=host.fabric)
 
 
 def _places(record: ReplicaRecord) -> str:
@@ -162,7 +162,9 @@ def _places(record: ReplicaRecord) -> str:
 
 def _diagnostics(found: Found, nodes: Mapping[str, Node]) -> tuple[Diagnostic, ...]:
     notes = [
-        warning(f"Host {node} runs {seen.id} of another state (lineage {seen.lineage or 'unknown'}).", "It is left alone.")
+        warning(
+            f"Host {node} runs {seen.id} of another state (lineage {seen.lineage or 'unknown'}).", "It is left alone."
+        )
         for node, seen in found.foreign
     ]
     for node in nodes.values():

@@ -104,7 +104,9 @@ def _launched(launches: Sequence[LaunchSpec], places: Sequence[MemberPlacement])
         {"node": p.node, "argv": list(launch.argv), "env": shown_env(launch, p.gpu_indices)}
         for launch, p in zip(launches, places, strict=True)
     ]
-    head: dict[str, Any] = {"argv": members[0]["argv"], "env": members[0]["env"]} if members else {"argv": [], "env": {}}
+    head: dict[str, Any] = (
+        {"argv": members[0]["argv"], "env": members[0]["env"]} if members else {"argv": [], "env": {}}
+    )
     return head | ({"members": members} if len(members) > 1 else {})
 
 

@@ -182,7 +182,9 @@ def _summary(plan: Plan, style: Style) -> str:
     if any(a.changes for a in plan.actions):
         lines.append(style.paint(summary_line(plan), "bold"))
     elif not plan.drift:
-        lines.append(style.paint(NO_CHANGES, "green", "bold") if not plan.shortfalls else "No changes are possible now.")
+        lines.append(
+            style.paint(NO_CHANGES, "green", "bold") if not plan.shortfalls else "No changes are possible now."
+        )
     else:
         lines.append("Nothing has to be started or stopped. Apply to record what was found.")
     if deferred:

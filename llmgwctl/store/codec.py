@@ -74,7 +74,13 @@ def _decoder(kind: Any) -> Callable[[Any, str], Any]:
 def _expect(data: Any, kind: Any, path: str) -> Any:
     if not isinstance(data, kind) or (isinstance(data, bool) and kind in (int, (int, float))):
         name = kind.__name__ if isinstance(kind, type) else "number"
-        words = {"dict": "an object", "list": "a list", "str": "a text", "int": "a whole number", "bool": "true or false"}
+        words = {
+            "dict": "an object",
+            "list": "a list",
+            "str": "a text",
+            "int": "a whole number",
+            "bool": "true or false",
+        }
         raise CodecError(f"{path or 'the document'} should be {words.get(name, 'a number')}, not {type(data).__name__}")
     return data
 
