@@ -98,7 +98,9 @@ class Vllm:
             folder=site.folder,
             engine=self.name,
             argv=(*_command(site), *_model_words(model), *_place_words(profile, sites, rank), *_extras(model, profile)),
-            env=common.merge_env(site, profile, {**common.hub_env(model), **_DEFAULT_ENV}, _fixed_env(sites, rank)),
+            env=common.merge_env(
+                site, profile, {**common.hub_env(model), **_DEFAULT_ENV}, _fixed_env(profile, sites, rank)
+            ),
             gpus=common.uuids(site),
             device_env=common.device_env(site),
             files=(),
@@ -153,12 +155,12 @@ def _extras(model: Model, profile: Profile) -> tuple[str, ...]:
     return (*words, *profile.args)
 
 
-def _fixed_env(sites: tuple[MemberSite, ...], rank: int) -> dict[str, str]:
+def _fixed_env(profile: Profile, sites: tuple[MemberSite, ...], rank: int) -> dict[str, str]:
     """Return what must be so: sockets in the member's folder (where it starts), and no early giving up."""
     site = sites[rank]
     env = {
         **common.device_order(site),
-        "VLLM_ENGINE_READY_TIMEOUT_S": str(READY_TIMEOUT_S),
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(max(READY_TIMEOUT_S, int(profile.startup_timeout_s) + 1)),
         "VLLM_RPC_BASE_PATH": ".",
     }
     if len(sites) > 1 and common.is_ip(common.reach(site)):

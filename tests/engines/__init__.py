@@ -1,0 +1,1 @@
+"""Command lines, refusals and the registry of engines."""
