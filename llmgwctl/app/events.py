@@ -21,21 +21,21 @@ class Report(Protocol):
     """Hears of each step; called from several threads, one call at a time."""
 
     def begun(self, action: Action) -> None:
-        """An action starts."""
+        """Hear that an action starts."""
         ...
 
     def waiting(self, action: Action, what: str, elapsed_s: float) -> None:
-        """An action still goes on."""
+        """Hear that an action still goes on."""
         ...
 
     def done(self, action: Action, elapsed_s: float) -> None:
-        """An action succeeded."""
+        """Hear that an action succeeded."""
         ...
 
     def failed(self, failure: Failure, elapsed_s: float) -> None:
-        """An action failed."""
+        """Hear that an action failed."""
         ...
 
     def skipped(self, action: Action, why: str) -> None:
-        """An action was not begun."""
+        """Hear that an action was not begun."""
         ...

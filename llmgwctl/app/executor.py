@@ -41,7 +41,7 @@ class Outcome:
         return sum(a.kind is kind for a in self.done)
 
 
-class _Aborted(Exception):
+class _AbortedError(Exception):
     """The user does not want to wait any more."""
 
 
@@ -143,7 +143,7 @@ class Executor:
         failure: Failure | None = None
         try:
             self._do(action)
-        except _Aborted:
+        except _AbortedError:
             failure = Failure(action, "interrupted before its end; what was begun is recorded")
         except LlmgwctlError as problem:
             failure = Failure(action, self._secrets.redact(problem.message), self._secrets.redact(problem.detail))
@@ -260,10 +260,10 @@ class Executor:
                 raise self._start_error(action, head, action.launches[0], text)
             if time.monotonic() - told >= _TELL_EVERY_S:
                 told = time.monotonic()
-                what = state
-                self._tell(lambda: self._report.waiting(action, what, elapsed_s))
+                with self._lock:
+                    self._report.waiting(action, state, elapsed_s)
             if self._interrupts.aborting.wait(poll_s):
-                raise _Aborted
+                raise _AbortedError
             poll_s = min(poll_s * 1.3, _LONGEST_POLL_S)
 
     def _start_error(self, action: Action, node: str, launch: LaunchSpec, what: str) -> StartError:

@@ -87,8 +87,8 @@ class Action:
     """One change of one replica.
 
     `placement` and `launches` (a pair per member) say what will run: for a stop, forget or defer, what runs or ran.
-    `before` is the record that is stopped, replaced, moved, kept or forgotten. `millicores` and `memory_mib` are what each
-    member reserves of its node. `waits_for` names the replicas whose actions must be done first.
+    `before` is the record that is stopped, replaced, moved, kept or forgotten. `millicores` and `memory_mib` are
+    what each member reserves of its node. `waits_for` names the replicas whose actions must be done first.
     """
 
     kind: ActionKind

@@ -78,7 +78,7 @@ class HostSession(Protocol):
         ...
 
     def start(self, order: StartOrder) -> str:
-        """Write the member's folder and start its process; returns the host's boot id, as soon as it runs (not: is ready)."""
+        """Write the member's folder and start its process; returns the boot id as soon as it runs (not: is ready)."""
         ...
 
     def status(self, launch: LaunchSpec) -> MemberStatus:

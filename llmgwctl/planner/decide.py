@@ -55,6 +55,7 @@ class Candidate:
 
     @property
     def id(self) -> str:
+        """The replica's name."""
         return replica_id(self.model.name, self.index)
 
     @property

@@ -143,7 +143,7 @@ def _cover(quota: Quota, holdings: list[Holding], covered_beneath: set[str]) -> 
     covered = set()
     for holding in sorted(holdings, key=lambda h: (h.replica not in covered_beneath, h.importance)):
         needs = {resource: holding.takes(resource) for resource in left}
-        # A guarantee speaks only of replicas that use something it names (R1): else {gpus: 4} would cover any CPU model.
+        # A guarantee speaks only of replicas that use something it names (R1); else {gpus: 4} covers any CPU model.
         if any(needs.values()) and all(needs[r] <= left[r] for r in left):
             for resource, need in needs.items():
                 left[resource] -= need

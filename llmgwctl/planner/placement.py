@@ -76,7 +76,7 @@ class Fleet:
             self._reindex(node)
 
     def _one_node(self, profile: Profile, ports: int) -> list[str] | None:
-        """Return the node with the least free GPUs that fits; without GPUs, the one with the fewest GPUs, then most cores."""
+        """Return the node with the least free GPUs that fits; for no GPUs, the one with the fewest, then most cores."""
         failed = self._failed.setdefault(_request(profile, ports), set())
         if profile.gpus_per_node == 0:
             fitting = [r for r in self.rooms.values() if r.name not in failed and self._fits(r, profile, ports, failed)]

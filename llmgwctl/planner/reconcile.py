@@ -14,12 +14,15 @@ from llmgwctl.planner.sequence import in_safe_order
 from llmgwctl.planner.survey import survey
 
 
+_DEFAULTS = PlanOptions()
+
+
 def make_plan(
     desired: Desired,
     state: State,
     observation: Observation,
     engine_of: EngineOf,
-    options: PlanOptions = PlanOptions(),
+    options: PlanOptions = _DEFAULTS,
 ) -> Plan:
     """Return what has to change so that the fleet is as declared.
 

@@ -32,7 +32,7 @@ def causes_of(model: Model, rooms: Sequence[Room], ledger: Ledger, hosts: Mappin
         causes.append(
             Cause(
                 "fits_no_node" if len(closed) == len(rooms) else "no_free_capacity",
-                f"{_count(len(closed), 'host')} take nothing new (schedulable: false, or drain: true): {_names(closed)}.",
+                f"{_count(len(closed), 'host')} take nothing new (schedulable: false or drain: true): {_names(closed)}.",
                 (("nodes", len(closed)),),
             )
         )
@@ -138,7 +138,7 @@ def _lacking(profile: Profile, rooms: Sequence[Room]) -> dict[str, int]:
     return {
         "class": sum(bool(profile.gpu_class) and _whole_gpus(r, profile) == 0 for r in rooms),
         "gpus": sum(
-            0 < _whole_gpus(r, profile) and len(r.free(profile.gpu_class, profile.engine)) < profile.gpus_per_node
+            _whole_gpus(r, profile) > 0 and len(r.free(profile.gpu_class, profile.engine)) < profile.gpus_per_node
             for r in rooms
         ),
         "memory": sum(r.memory_mib is not None and profile.memory_mib > r.memory_mib for r in rooms),

@@ -28,23 +28,18 @@ def encode(value: Any) -> Any:
     if isinstance(value, SecretRef):
         return {value.kind: list(value.source) if value.kind == "from_command" else value.source[0]}
     if dataclasses.is_dataclass(value):
-        return {name: encode(getattr(value, name)) for name in _field_names(type(value))}
+        return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {key: encode(item) for key, item in value.items()}
     return [encode(item) for item in value]
 
 
-def decode(kind: type[T], data: Any, path: str = "") -> T:
+def decode(kind: Callable[..., T], data: Any, path: str = "") -> T:
     """Return a value of a dataclass type; absent fields get their defaults, unknown ones are let be.
 
     Raises CodecError naming the place that does not fit.
     """
     return typing.cast(T, _decoder(kind)(data, path))
-
-
-@cache
-def _field_names(kind: type) -> tuple[str, ...]:
-    return tuple(f.name for f in dataclasses.fields(kind))
 
 
 @cache

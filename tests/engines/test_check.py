@@ -16,23 +16,31 @@ def words(text: str) -> list[str]:
     return text.split()
 
 
-VLLM_OWNED = words("""--model=x --served-model-name --host --port --uds --grpc --grpc-port --headless -tp --tensor-parallel-size -pp
-    --pipeline-parallel-size -dp --data-parallel-size --data-parallel-backend -dpn -dpl -dpa --nnodes -n -n2
-    --node-rank -r --master-addr --master-port --distributed-executor-backend --max-model-len --api-key
-    --device-ids --config --root-path --ssl-keyfile --ssl-certfile --middleware --api-server-count -asc --runner
-    --convert --shutdown-timeout --prefill-context-parallel-size -pcp --tensor_parallel_size=4 --max_model_len
+VLLM_OWNED = words("""
+    --model=x --served-model-name --host --port --uds --grpc --grpc-port --headless -tp
+    --tensor-parallel-size -pp --pipeline-parallel-size -dp --data-parallel-size --data-parallel-backend
+    -dpn -dpl -dpa --nnodes -n -n2 --node-rank -r --master-addr --master-port
+    --distributed-executor-backend --max-model-len --api-key --device-ids --config --root-path
+    --ssl-keyfile --ssl-certfile --middleware --api-server-count -asc --runner --convert
+    --shutdown-timeout --prefill-context-parallel-size -pcp --tensor_parallel_size=4 --max_model_len
     --tensor-parallel --tensor-p=2 --serv --max-model-l -tp4 -tp=4 -t --config.model --no-headless --ssl
-    --data-par""")
-SGLANG_OWNED = words("""--model --model-path --served-model-name --host --port --tp --tp-size --tensor-parallel-size --pp --pp-size
-    --pipeline-parallel-size --dp --dp-size --data-parallel-size --nnodes --node-rank --dist-init-addr
-    --nccl-init-addr --nccl-port --context-length --api-key --admin-api-key --base-gpu-id --gpu-id-step
-    --enable-metrics --is-embedding --fastapi-root-path --grpc-port --smg-grpc-mode --use-ray --sidecar
-    --sidecar-args --config --ssl-keyfile --context-l --tp_size=2 --dist-init --admin --mod --sidec""")
-LLAMA_OWNED = words("""-m -m=/x.gguf --model -mu --model-url -hf -hfr --hf-repo --hf-token -dr --docker-repo --gpt-oss-20b-default -a
-    --alias --host --port --reuse-port -c -c4096 --ctx-size --ctx_size -kvu --kv-unified -no-kvu --no-kv-unified
-    --kv-unified-per-slot --api-key --api-key-file --api-prefix --embedding --embeddings --rerank --reranking
-    --models-dir --models-max --metrics --tools --tools-x --mcp-config -ag --agent --ui-mcp-proxy
-    --sleep-idle-seconds --log-file --rpc --device -dev""")
+    --data-par
+""")
+SGLANG_OWNED = words("""
+    --model --model-path --served-model-name --host --port --tp --tp-size --tensor-parallel-size --pp
+    --pp-size --pipeline-parallel-size --dp --dp-size --data-parallel-size --nnodes --node-rank
+    --dist-init-addr --nccl-init-addr --nccl-port --context-length --api-key --admin-api-key
+    --base-gpu-id --gpu-id-step --enable-metrics --is-embedding --fastapi-root-path --grpc-port
+    --smg-grpc-mode --use-ray --sidecar --sidecar-args --config --ssl-keyfile --context-l --tp_size=2
+    --dist-init --admin --mod --sidec
+""")
+LLAMA_OWNED = words("""
+    -m -m=/x.gguf --model -mu --model-url -hf -hfr --hf-repo --hf-token -dr --docker-repo
+    --gpt-oss-20b-default -a --alias --host --port --reuse-port -c -c4096 --ctx-size --ctx_size -kvu
+    --kv-unified -no-kvu --no-kv-unified --kv-unified-per-slot --api-key --api-key-file --api-prefix
+    --embedding --embeddings --rerank --reranking --models-dir --models-max --metrics --tools --tools-x
+    --mcp-config -ag --agent --ui-mcp-proxy --sleep-idle-seconds --log-file --rpc --device -dev
+""")
 SIM_OWNED = words("--model --model=x --alias --host --port --port=1 --context-length --embeddings --headless")
 SOURCES = {"llamacpp": "/models/chat.gguf"}
 OWNED = {"vllm": VLLM_OWNED, "sglang": SGLANG_OWNED, "llamacpp": LLAMA_OWNED, "sim": SIM_OWNED}
@@ -53,13 +61,21 @@ def test_what_an_adapter_writes_is_refused_with_what_to_write_instead(engine, fl
 
 
 ALLOWED = {
-    "vllm": words("""--gpu-memory-utilization 0.9 --max-num-seqs=64 -q fp8 -O3 -ep -dcp 2 --model-impl auto --tool-call-parser
-    hermes --enable-auto-tool-choice --reasoning-parser qwen3 --limit-mm-per-prompt {"image":4} --seed -1
-    --speculative-config.method ngram --config-format hf --hf-overrides {"--model":1} --enforce-eager"""),
-    "sglang": words("""--mem-fraction-static 0.8 --attn-dp-size 2 --pp-max-micro-batch-size 4 --model-impl auto --tool-server demo
-    --model-loader-extra-config {} --watchdog-timeout 600 --dist-timeout 60 --ep-size 2 --tool-call-parser qwen"""),
-    "llamacpp": words("""-b 512 -ub 256 -fa on -ctk q8_0 --mmproj /m.gguf --jinja -sm row -ts 3,1 -ngl 20 -t 4 -tb 8 -np 1
-    --model-draft /d.gguf --temp -0.5 --chat-template-kwargs {"a":1} --pooling mean --tags a,b --slots"""),
+    "vllm": words("""
+    --gpu-memory-utilization 0.9 --max-num-seqs=64 -q fp8 -O3 -ep -dcp 2 --model-impl auto
+    --tool-call-parser hermes --enable-auto-tool-choice --reasoning-parser qwen3 --limit-mm-per-prompt
+    {"image":4} --seed -1 --speculative-config.method ngram --config-format hf --hf-overrides
+    {"--model":1} --enforce-eager
+"""),
+    "sglang": words("""
+    --mem-fraction-static 0.8 --attn-dp-size 2 --pp-max-micro-batch-size 4 --model-impl auto
+    --tool-server demo --model-loader-extra-config {} --watchdog-timeout 600 --dist-timeout 60 --ep-size
+    2 --tool-call-parser qwen
+"""),
+    "llamacpp": words("""
+    -b 512 -ub 256 -fa on -ctk q8_0 --mmproj /m.gguf --jinja -sm row -ts 3,1 -ngl 20 -t 4 -tb 8 -np 1
+    --model-draft /d.gguf --temp -0.5 --chat-template-kwargs {"a":1} --pooling mean --tags a,b --slots
+"""),
     "sim": words("--load-time-s 3 --loading 503 --fail-message x --workers 2"),
 }
 
@@ -139,9 +155,12 @@ def test_args_reach_the_command_line_exactly_as_written(engine):
 
 @pytest.mark.parametrize(
     "name",
-    words("""CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER NVIDIA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES
-    VLLM_PORT VLLM_HOST_IP VLLM_API_KEY LLAMA_ARG_MODELS_DIR LLAMA_API_KEY MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
-    LOCAL_RANK LD_PRELOAD VLLM_ENGINE_READY_TIMEOUT_S VLLM_RPC_BASE_PATH SGLANG_HOST_IP LLMGWCTL_CLEAN"""),
+    words("""
+    CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER NVIDIA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES
+    HIP_VISIBLE_DEVICES VLLM_PORT VLLM_HOST_IP VLLM_API_KEY LLAMA_ARG_MODELS_DIR LLAMA_API_KEY
+    MASTER_ADDR MASTER_PORT RANK WORLD_SIZE LOCAL_RANK LD_PRELOAD VLLM_ENGINE_READY_TIMEOUT_S
+    VLLM_RPC_BASE_PATH SGLANG_HOST_IP LLMGWCTL_CLEAN
+"""),
 )
 @pytest.mark.parametrize("engine", OWNED)
 def test_variables_that_belong_to_the_placement_are_refused(engine, name):
