@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from llmgwctl.engines.base import Problem
 
@@ -28,15 +28,13 @@ class Grammar:
     """How an engine reads its flags.
 
     `owned` are written by the adapter or would break what it promises, `gone` were removed or renamed. With
-    `abbreviations` a flag may be cut short as long as it stays unique, which is how Python's argparse reads;
-    `complete` are whole flags of the engine that happen to begin an owned one.
+    `abbreviations` a flag may be cut short as long as it stays unique, which is how Python's argparse reads.
     """
 
     engine: str
     owned: tuple[Rule, ...]
     gone: tuple[Rule, ...] = ()
     abbreviations: bool = False
-    complete: frozenset[str] = field(default_factory=frozenset)
 
 
 def check_args(args: Sequence[str], grammar: Grammar) -> tuple[Problem, ...]:
@@ -105,8 +103,6 @@ def _refusal(key: str, grammar: Grammar) -> tuple[str, str] | None:
     for rule in grammar.gone:
         if key in rule.flags:
             return f"{grammar.engine} no longer knows {key}", rule.instead
-    if key in grammar.complete:
-        return None
     bases = (key, key.partition(".")[0], "--" + key.removeprefix("--no-") if key.startswith("--no-") else key)
     for rule in grammar.owned:
         if any(_same(base, flag) for base in bases for flag in rule.flags):

@@ -51,7 +51,6 @@ _GRAMMAR = Grammar(
         Rule(("--enable-dp-attention",), "Write `--attn-dp-size N`."),
     ),
     abbreviations=True,
-    complete=frozenset({"--model-impl", "--dist-timeout"}),
 )
 
 

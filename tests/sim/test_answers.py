@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.conftest import until
+
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello there"}]}
 TOOLS = [
     {
@@ -178,6 +180,24 @@ def test_metrics_count_what_was_done(start):
     assert 'sim:request_success_total{model_name="m",finished_reason="length"} 2' in lines
     assert 'sim:time_to_first_token_seconds_count{model_name="m"} 2' in lines
     assert 'sim:num_requests_running{model_name="m"} 0' in lines
+
+
+def test_requests_beyond_the_slots_wait_and_are_counted(start):
+    """A full engine shows a queue, as real ones do."""
+    sim = start("--slots", "1", "--tokens-per-s", "0.001")
+    connections = [sim.connect() for _ in range(3)]
+    for connection in connections:
+        connection.request("POST", "/v1/chat/completions", json.dumps({**CHAT, "stream": True}))
+
+    def figures() -> tuple[bool, bool]:
+        lines = sim.ask("GET", "/metrics")[2].decode().splitlines()
+        return tuple(
+            f'sim:num_requests_{k}{{model_name="m"}} {n}' in lines for k, n in (("running", 1), ("waiting", 2))
+        )
+
+    until(lambda: figures() == (True, True))
+    for connection in connections:
+        connection.close()
 
 
 def test_head_has_the_headers_of_get_and_no_body(start):
