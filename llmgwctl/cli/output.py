@@ -71,7 +71,8 @@ def style_of(ctx: click.Context) -> Style:
 
 def print_json(document: Any, *, compact: bool = False) -> None:
     """Print one document, unescaped and stable."""
-    indent = None if compact else 1
+    # Without indentation json uses its C encoder, ten times as fast; only a person at a terminal needs the lines.
+    indent = 1 if not compact and sys.stdout.isatty() else None
     sys.stdout.write(json.dumps(document, indent=indent, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
