@@ -103,6 +103,8 @@ class _Composer:
     def _scalar(self, event: Any) -> None:
         mark = event.start_mark
         line, column, text = mark.line + 1, mark.column + 1, event.value
+        if "\0" in text:
+            self._stop(event, "The text has a NUL character in it.", "Remove it; no program could be given such text.")
         top = self._stack[-1] if self._stack else None
         if top is not None and top.is_map and top.key is None:
             if event.anchor:

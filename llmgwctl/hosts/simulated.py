@@ -22,7 +22,7 @@ from llmgwctl.planner.naming import folder_name
 
 REPLICA_ROOT = "/var/lib/llmgwctl/replicas"
 _SEED_PORT = 20000
-_PORTS_A_SEED = 2
+_PORTS_A_SEED = 16
 
 
 @dataclass(slots=True)
