@@ -77,7 +77,7 @@ class StateFile:
         for line in lines:
             try:
                 step = json.loads(line)
-                if step["serial"] < serial or (lineage is not None and step["lineage"] != lineage):
+                if step["serial"] <= serial or (lineage is not None and step["lineage"] != lineage):
                     continue
                 lineage, serial = step["lineage"], step["serial"]
                 if step["record"] is None:
