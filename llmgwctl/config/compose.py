@@ -113,11 +113,9 @@ class _Composer:
             top.key_place = (self.file, line, column)
             return
         self._size += 1
-        tag = event.tag
-        if tag is None:
-            value = core_scalar(text) if event.implicit[0] else text
-        else:
-            value = self._tagged(event, tag, text)
+        value: object = core_scalar(text) if event.implicit[0] else text
+        if event.tag is not None:
+            value = self._tagged(event, event.tag, text)
         node = Node(value, text, self.file, line, column)
         if event.anchor:
             self._anchors[event.anchor] = (node, 1)
@@ -163,7 +161,9 @@ class _Composer:
 
     def _alias(self, event: Any) -> None:
         if event.anchor not in self._anchors:
-            self._stop(event, f"*{event.anchor} refers to nothing.", f"Write &{event.anchor} before the value it means.")
+            self._stop(
+                event, f"*{event.anchor} refers to nothing.", f"Write &{event.anchor} before the value it means."
+            )
         target = self._anchors[event.anchor]
         if target is None:
             self._stop(event, f"*{event.anchor} contains itself.", "Write out what is meant.")

@@ -65,8 +65,7 @@ def plain(node: Node) -> Any:
 def node_of(value: object) -> Node:
     """Return a node without a place for a value that was not read from a file."""
     if isinstance(value, Mapping):
-        node = Node({str(key): node_of(child) for key, child in value.items()}, "", "", 0, 0)
-        return node
+        return Node({str(key): node_of(child) for key, child in value.items()}, "", "", 0, 0)
     if _is_sequence(value):
         return Node([node_of(child) for child in value], "", "", 0, 0)
     return Node(value, _written(value), "", 0, 0)

@@ -1,0 +1,164 @@
+"""Small readers of values: text, amounts, durations, environment; problems are collected, not raised."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from llmgwctl.config.nodes import Node
+from llmgwctl.config.wording import quoted
+from llmgwctl.diagnostics import Diagnostic, SourceRange, error, warning
+from llmgwctl.domain.catalog import Env, EnvValue, SecretRef
+
+_UNIT_S = {
+    "us": Decimal("0.000001"),
+    "ms": Decimal("0.001"),
+    "s": Decimal(1),
+    "m": Decimal(60),
+    "h": Decimal(3600),
+    "d": Decimal(86400),
+}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s|m|h|d)")
+_SECRET_WORDS = frozenset(
+    {"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "APIKEY"}
+)
+_SECRET_NAME = re.compile(r"(?:API|ACCESS|PRIVATE|SECRET|AUTH)_KEY(?:_|$)")
+_SECRET_VALUE = re.compile(r"(?:hf_|sk-|ghp_|glpat-|xox[bp]-)[A-Za-z0-9_-]{16,}")
+
+
+@dataclass(slots=True)
+class Report:
+    """Collects what is wrong; `entry` is put before each summary (`Model x, profile y: `)."""
+
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    entry: str = ""
+
+    def error(self, summary: str, detail: str, at: SourceRange | None) -> None:
+        """Add an error."""
+        self.diagnostics.append(error(self._about(summary), detail, at))
+
+    def warning(self, summary: str, detail: str, at: SourceRange | None) -> None:
+        """Add a warning."""
+        self.diagnostics.append(warning(self._about(summary), detail, at))
+
+    def about(self, entry: str) -> Report:
+        """Return a report of the same list about an entry."""
+        return Report(self.diagnostics, entry)
+
+    def _about(self, summary: str) -> str:
+        return f"{self.entry}: {summary}" if self.entry else summary
+
+
+def text_of(node: Node | None, what: str, report: Report, default: str = "") -> str:
+    """Return a text; one that begins or ends with a blank is an error, since nobody could see or type it."""
+    if node is None:
+        return default
+    text: str = node.value
+    if text != text.strip():
+        report.error(f"{what} `{quoted(text)}` begins or ends with a blank.", "Remove the blank.", node.at)
+    return text
+
+
+def optional_text(node: Node | None, what: str, report: Report) -> str | None:
+    """Return a text, or None where there is none."""
+    return None if node is None else text_of(node, what, report)
+
+
+def texts_of(node: Node | None, what: str, report: Report) -> tuple[str, ...]:
+    """Return the texts of a list, in the order written."""
+    return tuple(text_of(element, what, report) for element in node.elements()) if node else ()
+
+
+def words_of(node: Node | None) -> tuple[str, ...]:
+    """Return the words of a command line; numbers and true/false count as they were written."""
+    return tuple(element.text for element in node.elements()) if node else ()
+
+
+def pairs_of(node: Node | None) -> tuple[tuple[str, str], ...]:
+    """Return a mapping of texts, sorted by key; numbers and true/false count as they were written."""
+    return tuple(sorted((key, child.text) for key, child in node.items())) if node else ()
+
+
+def whole(node: Node | None, default: int) -> int:
+    """Return a whole number."""
+    return default if node is None else int(node.value)
+
+
+def optional_whole(node: Node | None) -> int | None:
+    """Return a whole number, or None where there is none."""
+    return None if node is None else int(node.value)
+
+
+def flag(node: Node | None, default: bool) -> bool:
+    """Return true or false."""
+    return default if node is None else bool(node.value)
+
+
+def millicores(node: Node | None, default: int = 0) -> int:
+    """Return cores in thousandths, exactly; the rest below one is dropped, so that parts never add up to more."""
+    return _scaled(node, Decimal(1000), default)
+
+
+def mebibytes(node: Node | None, default: int = 0) -> int:
+    """Return GiB in MiB, exactly; the rest below one is dropped, so that parts never add up to more."""
+    return _scaled(node, Decimal(1024), default)
+
+
+def seconds(node: Node | None) -> Decimal | None:
+    """Return a duration (`250ms`, `1.5s`, `1h30m`, or a number of seconds); None where there is none."""
+    if node is None:
+        return None
+    if not isinstance(node.value, str):
+        return Decimal(str(node.value))
+    total = sum((Decimal(number) * _UNIT_S[unit] for number, unit in _PART.findall(node.value)), Decimal(0))
+    return -total if node.value.startswith("-") else total
+
+
+def env_of(node: Node | None, report: Report) -> Env:
+    """Return environment variables sorted by name; a secret that is written out is warned about."""
+    if node is None:
+        return ()
+    return tuple(sorted((name, _env_value(name, child, report)) for name, child in node.items()))
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Return whether a variable looks as if its value were a secret."""
+    if not value or value.isdigit() or value.lower() in ("true", "false"):
+        return False
+    words = set(name.upper().split("_"))
+    return bool(words & _SECRET_WORDS or _SECRET_NAME.search(name.upper()) or _SECRET_VALUE.match(value))
+
+
+def unique(nodes: Iterable[tuple[str, Node]]) -> tuple[dict[str, Node], list[tuple[str, Node, Node]]]:
+    """Return the first node of each name, and the repetitions as (name, repetition, first)."""
+    first: dict[str, Node] = {}
+    again = []
+    for name, node in nodes:
+        if name in first:
+            again.append((name, node, first[name]))
+        else:
+            first[name] = node
+    return first, again
+
+
+def _scaled(node: Node | None, factor: Decimal, default: int) -> int:
+    if node is None:
+        return default
+    amount = Decimal(str(node.value)) * factor
+    return max(1, int(amount)) if amount > 0 else 0
+
+
+def _env_value(name: str, node: Node, report: Report) -> EnvValue:
+    if isinstance(node.value, dict):
+        ((kind, source),) = node.items()
+        return SecretRef(kind, tuple(e.text for e in source.elements()) if kind == "from_command" else (source.text,))
+    if looks_secret(name, node.text):
+        report.warning(
+            f"The variable {name} looks like a secret that is written out.",
+            f"Write `{name}: {{from_env: {name}}}` (or from_file, from_command), and change the secret if this "
+            "file was ever shared.",
+            node.at,
+        )
+    return node.text
