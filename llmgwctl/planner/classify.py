@@ -26,8 +26,8 @@ class Finding:
 
     @property
     def drifted(self) -> bool:
-        """Whether the user should hear of it."""
-        return self.condition not in (Condition.HEALTHY, Condition.STARTING)
+        """Whether it is known to differ from what was left; what can't be seen is told as deferred instead."""
+        return self.condition not in (Condition.HEALTHY, Condition.STARTING, Condition.UNKNOWN)
 
 
 _ALIVE = frozenset(

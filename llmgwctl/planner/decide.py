@@ -269,11 +269,15 @@ class _Deciding:
         """Seat the candidates in admission order, each wholly or not at all."""
         without = frozenset(c.id for c in self.candidates) | frozenset(a.replica for a in self.out.actions if a.stops)
         self.out.ledger = ledger = self.view.ledger(without)
-        refused: list[Candidate] = []
-        for candidate in sorted(self.candidates, key=lambda c: c.order):
-            if not self._seat(candidate, ledger):
-                refused.append(candidate)
-        for candidate in refused:
+        pending = sorted(self.candidates, key=lambda c: c.order)
+        moved = True
+        while pending and moved:
+            # A replica that finds another place leaves room behind, perhaps for one that was refused before it.
+            refused = [c for c in pending if not self._seat(c, ledger)]
+            settled = {c.id for c in pending} - {c.id for c in refused}
+            moved = any(c.running and c.id in settled for c in pending)
+            pending = refused
+        for candidate in pending:
             self._refuse(candidate, ledger)
 
     def _seat(self, candidate: Candidate, ledger: Ledger) -> bool:
