@@ -77,7 +77,8 @@ class Executor:
         finished: queue.SimpleQueue[tuple[Action, Failure | None]] = queue.SimpleQueue()
         with ThreadPoolExecutor(max_workers=max(1, parallelism), thread_name_prefix="apply") as pool:
             while waiting or running:
-                waiting = self._skip(waiting, failed, unsettled, outcome)
+                if failed or self._interrupts.stopping.is_set():
+                    waiting = self._skip(waiting, failed, unsettled, outcome)
                 if not self._interrupts.stopping.is_set():
                     waiting = self._submit(waiting, unsettled, running, parallelism, pool, finished)
                 if not running:

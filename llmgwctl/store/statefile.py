@@ -19,8 +19,8 @@ from llmgwctl.store.files import sync_folder, write_atomically
 from llmgwctl.store.format import dump_state, load_state
 from llmgwctl.store.lock import locked
 
-_STEPS_PER_WRITE = 50
-"""A state of N replicas is written whole after each N/50 steps, at least after each: N steps cost about 50 writes."""
+_SMALL, _WRITES = 100, 10
+"""A small state is written whole after each step; one of N replicas after N/10 steps, so that N steps cost 10 writes."""
 
 
 class StateFile:
@@ -141,7 +141,7 @@ class StateWriter:
             replicas[name] = record
         self.state = replace(self.state, replicas=replicas, serial=self.state.serial + 1)
         self._since_write += 1
-        if self._since_write * _STEPS_PER_WRITE >= len(replicas):
+        if len(replicas) <= _SMALL or self._since_write * _WRITES >= len(replicas):
             self._write()
             return
         step = {"serial": self.state.serial, "lineage": lineage, "replica": name, "record": encode(record)}

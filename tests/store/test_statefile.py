@@ -266,4 +266,4 @@ def test_many_steps_cost_about_as_many_bytes(tmp_path):
         writer._write = counted
         for i in range(1000):
             writer.put(record(f"m/{i}"))
-    assert written < 250
+    assert written < 200
