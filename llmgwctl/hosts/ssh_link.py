@@ -1,0 +1,339 @@
+"""One SSH connection: the socket, the key exchange, the host's key, the login."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+
+import paramiko
+
+from llmgwctl.hosts.http_exchange import authority_of
+from llmgwctl.hosts.known_hosts import fingerprint, type_of
+from llmgwctl.hosts.ssh_config import Hop
+from llmgwctl.hosts.ssh_keys import Identity, KeyRing
+from llmgwctl.hosts.transport import TransportError, Trouble
+
+MAX_SESSIONS = 8
+"""Sessions at once on a connection; sshd's MaxSessions is 10."""
+
+KEEPALIVE_S = 20
+DEAD_PEER_MS = 60_000
+MAX_TRIES = 4
+
+# paramiko logs tracebacks, and without a handler Python prints them; what the user has to know is in our errors.
+_LOG = logging.getLogger("paramiko")
+_LOG.addHandler(logging.NullHandler())
+if _LOG.level == logging.NOTSET:
+    _LOG.setLevel(logging.CRITICAL)
+
+HostKeyCheck = Callable[[Hop, bytes], None]
+
+
+class _DroppedError(Exception):
+    """The server closed the connection before the login: it may have too many at once."""
+
+
+class _Protocol(paramiko.Transport):
+    # By default an idle connection wakes up ten times a second; deadlines and the end of a connection are our own.
+    _active_check_timeout = 10.0
+
+
+class Link:
+    """A connection that is logged in."""
+
+    def __init__(self, hop: Hop, protocol: paramiko.Transport, wire: Wire) -> None:
+        self.hop = hop
+        self.protocol = protocol
+        self.sessions = threading.BoundedSemaphore(MAX_SESSIONS)
+        self.forwarding = threading.Lock()
+        self._wire = wire
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the connection still stands, as far as is known."""
+        return self.protocol.is_active()
+
+    def close(self) -> None:
+        """End the connection without waiting for the other side."""
+        self._wire.shut()
+        self.protocol.close()
+
+
+class Wire:
+    """What carries a connection: a socket, a channel of a jump host, or a proxy command."""
+
+    def __init__(
+        self, carrier: socket.socket | paramiko.Channel, process: subprocess.Popen[bytes] | None = None
+    ) -> None:
+        self.carrier = carrier
+        self._process = process
+
+    def shut(self) -> None:
+        """Close it so that a thread that reads from it wakes up at once."""
+        if isinstance(self.carrier, socket.socket):
+            with contextlib.suppress(OSError):
+                self.carrier.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            self.carrier.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def open_link(
+    hop: Hop,
+    via: Link | None,
+    ring: KeyRing,
+    key_types: tuple[str, ...],
+    check: HostKeyCheck,
+    turn: threading.Semaphore,
+) -> Link:
+    """Connect and log in within the hop's time-out; a dropped handshake is tried again, a refusal is not.
+
+    `turn` limits how many handshakes one server sees at once (sshd drops some beyond MaxStartups); waiting for it
+    does not count.
+    """
+    with turn:
+        deadline = time.monotonic() + hop.connect_timeout_s
+        for attempt in range(1, MAX_TRIES + 1):
+            wire = _dial(hop, via, deadline)
+            try:
+                return _log_in(hop, wire, ring, key_types, check, deadline)
+            except _DroppedError as drop:
+                wire.shut()
+                pause = random.uniform(0.1, 0.4) * 2**attempt
+                if attempt == MAX_TRIES or time.monotonic() + pause >= deadline:
+                    raise TransportError(
+                        Trouble.RESET,
+                        f"{hop.where} closes the connection before the login ({drop}, {attempt} tries). Its sshd may "
+                        "be overloaded (MaxStartups) or penalise this address, or no SSH server listens there.",
+                    ) from None
+                time.sleep(pause)
+            except BaseException:
+                wire.shut()
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _dial(hop: Hop, via: Link | None, deadline: float) -> Wire:
+    if via is not None:
+        return _dial_through(hop, via, deadline)
+    if hop.proxy_command:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {hop.proxy_command}"],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        return Wire(ours, process)
+    return Wire(_dial_directly(hop, deadline))
+
+
+def _dial_directly(hop: Hop, deadline: float) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(hop.address, hop.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as problem:
+        raise TransportError(
+            Trouble.DNS, f"{hop.where}: the name {hop.address!r} is not known to DNS or /etc/hosts ({_said(problem)})."
+        ) from None
+    failure: OSError = TimeoutError()
+    for position, (family, kind, number, _, place) in enumerate(found):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        carrier = socket.socket(family, kind, number)
+        try:
+            # An address that swallows packets must leave time for the others.
+            carrier.settimeout(left / (len(found) - position))
+            carrier.connect(place)
+        except OSError as problem:
+            carrier.close()
+            failure = problem
+            continue
+        # Without this each exchange waits 40 ms for a delayed acknowledgement; paramiko never sets it.
+        carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        carrier.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
+        return carrier
+    raise _not_connected(hop, failure)
+
+
+def _dial_through(hop: Hop, via: Link, deadline: float) -> Wire:
+    try:
+        with via.forwarding:
+            left = max(0.1, deadline - time.monotonic())
+            return Wire(
+                via.protocol.open_channel("direct-tcpip", (hop.address, hop.port), ("127.0.0.1", 0), timeout=left)
+            )
+    except paramiko.ChannelException as refusal:
+        why = (
+            "does not allow forwarding (AllowTcpForwarding, PermitOpen)"
+            if refusal.code == 1
+            else f"can't connect to {authority_of(hop.address, hop.port)} ({refusal.text})"
+        )
+        raise TransportError(Trouble.JUMP, f"{hop.where}: the jump host {via.hop.where} {why}.") from None
+    except (paramiko.SSHException, EOFError, OSError) as problem:
+        raise TransportError(
+            Trouble.JUMP, f"{hop.where}: the jump host {via.hop.where} opens no way to it ({_said(problem)})."
+        ) from None
+
+
+def _log_in(
+    hop: Hop, wire: Wire, ring: KeyRing, key_types: tuple[str, ...], check: HostKeyCheck, deadline: float
+) -> Link:
+    first = _first_words(hop, wire, deadline)
+    protocol = _Protocol(wire.carrier)
+    protocol.banner_timeout = protocol.handshake_timeout = protocol.auth_timeout = hop.connect_timeout_s + 60
+    _prefer(protocol, key_types)
+    try:
+        _exchange_keys(hop, protocol, first, deadline)
+        check(hop, protocol.get_remote_server_key().asbytes())
+        _authenticate(hop, protocol, ring, deadline)
+    except BaseException:
+        wire.shut()
+        protocol.close()
+        raise
+    protocol.set_keepalive(KEEPALIVE_S)
+    return Link(hop, protocol, wire)
+
+
+def _first_words(hop: Hop, wire: Wire, deadline: float) -> bytes:
+    """Look at the first bytes without taking them: they tell a silent, a full and a wrong server apart."""
+    if not isinstance(wire.carrier, socket.socket):
+        return b""
+    try:
+        wire.carrier.settimeout(max(0.05, deadline - time.monotonic()))
+        first = wire.carrier.recv(64, socket.MSG_PEEK)
+    except TimeoutError:
+        raise TransportError(
+            Trouble.TIMEOUT,
+            f"{hop.where} accepts the connection but says nothing within {hop.connect_timeout_s:g} s; "
+            "its sshd hangs, or something else listens there.",
+        ) from None
+    except OSError as problem:
+        raise _DroppedError(_said(problem)) from None
+    if not first:
+        raise _DroppedError("without a word")
+    if first.startswith((b"Exceeded MaxStartups", b"Not allowed at this time")):
+        raise _DroppedError(first.split(b"\n")[0].decode("ascii", "replace").strip())
+    return first
+
+
+def _prefer(protocol: paramiko.Transport, key_types: tuple[str, ...]) -> None:
+    """Ask for the host's known kinds of key first, for cheap ciphers, and for Python's slow DH last."""
+    options = protocol.get_security_options()
+    known = {
+        name for kind in key_types for name in (("rsa-sha2-512", "rsa-sha2-256") if kind == "ssh-rsa" else (kind,))
+    }
+    options.key_types = tuple(sorted(options.key_types, key=lambda name: name not in known))
+    options.kex = tuple(sorted(options.kex, key=lambda name: name.startswith("diffie-hellman")))
+    # AES-GCM needs no separate MAC, whose check in Python is a good part of a connection's cost.
+    options.ciphers = tuple(sorted(options.ciphers, key=lambda name: "gcm" not in name))
+
+
+def _exchange_keys(hop: Hop, protocol: paramiko.Transport, first: bytes, deadline: float) -> None:
+    done = threading.Event()
+    protocol.start_client(event=done)
+    if not done.wait(max(0.05, deadline - time.monotonic())):
+        raise TransportError(
+            Trouble.TIMEOUT, f"{hop.where} does not finish the key exchange within {hop.connect_timeout_s:g} s."
+        )
+    if protocol.is_active():
+        return
+    problem = protocol.get_exception()
+    words = _said(problem)
+    if first and not first.startswith(b"SSH-"):
+        seen = first.decode("ascii", "replace").split("\n")[0].strip()
+        shown = "".join(c if c.isprintable() else "?" for c in seen)
+        raise TransportError(Trouble.BANNER, f"{hop.where} is no SSH server: it says {shown!r}.")
+    if isinstance(problem, paramiko.ssh_exception.IncompatiblePeer):
+        raise TransportError(Trouble.PROTOCOL, f"{hop.where} has no algorithm in common with us: {words}.")
+    if "protocol banner" in words:
+        raise _DroppedError("before its banner")
+    if isinstance(problem, EOFError | OSError) or problem is None:
+        raise _DroppedError("during the key exchange")
+    raise TransportError(Trouble.PROTOCOL, f"{hop.where}: the key exchange failed: {words}.")
+
+
+def _authenticate(hop: Hop, protocol: paramiko.Transport, ring: KeyRing, deadline: float) -> None:
+    identities, problems = ring.identities(hop)
+    if not identities:
+        why = "; ".join(problems) or "the agent has none, and ~/.ssh has none of id_ed25519, id_ecdsa, id_rsa"
+        raise TransportError(
+            Trouble.NO_KEY,
+            f"{hop.where}: there is no key to log in with: {why}. "
+            "Passwords are never asked for; use ssh-add, or IdentityFile in ~/.ssh/config.",
+        )
+    tried: list[Identity] = []
+    for identity in identities:
+        if not protocol.is_active():
+            break
+        tried.append(identity)
+        if _accepted(hop, protocol, identity, deadline):
+            ring.remember(hop, identity)
+            return
+    refusal = protocol.get_exception()
+    if isinstance(refusal, EOFError) or (refusal is None and not protocol.is_active()):
+        raise _DroppedError("during the login")
+    offered = getattr(refusal, "allowed_types", None)
+    if offered and "publickey" not in offered:
+        hint = f"It accepts no keys, only: {', '.join(offered)}."
+    elif isinstance(refusal, paramiko.ssh_exception.PartialAuthentication):
+        hint = f"It accepts the key but also wants: {', '.join(offered or ())}."
+    elif not protocol.is_active():
+        hint = "It ended the login: too many keys? IdentitiesOnly and IdentityFile in ~/.ssh/config choose one."
+    else:
+        hint = f"Is the key in {hop.user}'s ~/.ssh/authorized_keys on it?"
+    extra = f" Not tried: {'; '.join(problems)}." if problems else ""
+    raise TransportError(
+        Trouble.AUTH, f"{hop.where} refuses the login. Tried: {'; '.join(map(str, tried))}.{extra} {hint}"
+    )
+
+
+def _accepted(hop: Hop, protocol: paramiko.Transport, identity: Identity, deadline: float) -> bool:
+    done = threading.Event()
+    try:
+        protocol.auth_publickey(hop.user, identity.key, event=done)
+    except paramiko.SSHException:
+        return False
+    if not done.wait(max(0.05, deadline - time.monotonic())):
+        raise TransportError(
+            Trouble.TIMEOUT, f"{hop.where} does not answer the login within {hop.connect_timeout_s:g} s."
+        )
+    return protocol.is_authenticated()
+
+
+def _not_connected(hop: Hop, problem: OSError) -> TransportError:
+    if isinstance(problem, TimeoutError):
+        return TransportError(
+            Trouble.TIMEOUT,
+            f"{hop.where} does not answer within {hop.connect_timeout_s:g} s: down, or behind a firewall.",
+        )
+    if isinstance(problem, ConnectionRefusedError):
+        return TransportError(
+            Trouble.REFUSED, f"{hop.where} refuses the connection: no sshd listens on port {hop.port} there."
+        )
+    if isinstance(problem, ConnectionResetError):
+        return TransportError(Trouble.RESET, f"{hop.where} resets the connection.")
+    return TransportError(Trouble.UNREACHABLE, f"{hop.where} can't be reached: {_said(problem)}.")
+
+
+def describe(key: bytes) -> str:
+    """Return a host key's type and fingerprint for a message."""
+    return f"{type_of(key)} {fingerprint(key)}"
+
+
+def _said(problem: BaseException | None) -> str:
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror
+    return str(problem).strip().rstrip(".") or (type(problem).__name__ if problem else "it ended without a word")
