@@ -18,9 +18,6 @@ DEPTH_LIMIT = 64
 ALIASED_NODES_LIMIT = 200_000
 """Values that aliases may add to a file; a few lines of nested aliases can otherwise stand for billions."""
 
-_CORE = "tag:yaml.org,2002:"
-_KINDS = {"map": dict, "seq": list}
-
 
 class UnreadableError(Exception):
     """The text stops making sense here; carries what to tell the user."""
@@ -83,9 +80,9 @@ class _Composer:
         if kind is events.ScalarEvent:
             self._scalar(event)
         elif kind is events.MappingStartEvent:
-            self._open(event, {}, "map")
+            self._open(event, {}, is_map=True)
         elif kind is events.SequenceStartEvent:
-            self._open(event, [], "seq")
+            self._open(event, [], is_map=False)
         elif kind is events.MappingEndEvent or kind is events.SequenceEndEvent:
             self._close()
         elif kind is events.AliasEvent:
@@ -115,37 +112,25 @@ class _Composer:
         self._size += 1
         value: object = core_scalar(text) if event.implicit[0] else text
         if event.tag is not None:
-            value = self._tagged(event, event.tag, text)
+            self._stop_at_tag(event)
         node = Node(value, text, self.file, line, column)
         if event.anchor:
             self._anchors[event.anchor] = (node, 1)
         self._add(node)
 
-    def _tagged(self, event: Any, tag: str, text: str) -> object:
-        wanted = tag.removeprefix(_CORE)
-        value = text if wanted in ("!", "str") else core_scalar(text)
-        if wanted == "float" and type(value) is int:
-            value = float(value)
-        kinds = {"!": str, "str": str, "int": int, "float": float, "bool": bool, "null": type(None)}
-        if wanted not in kinds:
-            self._stop(event, f"The tag {tag.replace(_CORE, '!!')} means nothing here.", "Remove it.")
-        if type(value) is not kinds[wanted]:
-            self._stop(event, f"The value does not fit its tag !!{wanted}.", "Remove the tag or mend the value.")
-        return value
-
-    def _open(self, event: Any, value: Any, kind: str) -> None:
+    def _open(self, event: Any, value: Any, *, is_map: bool) -> None:
         top = self._stack[-1] if self._stack else None
         if top is not None and top.is_map and top.key is None:
             self._stop(event, "A key has to be text.", 'Text that begins with { or [ needs quotes: "{…}".')
         if len(self._stack) >= DEPTH_LIMIT:
             self._stop(event, f"This is nested more than {DEPTH_LIMIT} levels deep.", "No setting is so deep.")
-        if event.tag not in (None, "!", _CORE + kind):
-            self._stop(event, f"The tag {event.tag.replace(_CORE, '!!')} means nothing here.", "Remove it.")
+        if event.tag is not None:
+            self._stop_at_tag(event)
         mark = event.start_mark
         node = Node(value, "", self.file, mark.line + 1, mark.column + 1)
         if event.anchor:
             self._anchors[event.anchor] = None
-        self._stack.append(_Open(node, kind == "map", event.anchor, self._size))
+        self._stack.append(_Open(node, is_map, event.anchor, self._size))
         self._size += 1
 
     def _close(self) -> None:
@@ -220,6 +205,12 @@ class _Composer:
                     )
                 )
         top.merges.extend(sources)
+
+    def _stop_at_tag(self, event: Any) -> NoReturn:
+        tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+        self._stop(
+            event, f"The tag {tag} means nothing here.", "Remove it; text that looks like a number needs quotes."
+        )
 
     def _stop(self, event: Any, summary: str, detail: str) -> NoReturn:
         mark = event.start_mark

@@ -94,14 +94,15 @@ def _lines_inside_scalars(text: str) -> set[int]:
     inside: set[int] = set()
     events: Any = yaml.parse(text, Loader=_loader())
     for event in events:
-        if isinstance(event, yaml.ScalarEvent):
-            last = event.end_mark.line
-            if event.style in ("|", ">") and event.end_mark.column == 0:
-                last -= 1  # a block scalar ends where the next line begins
-            if last > event.start_mark.line:
-                inside.update(range(event.start_mark.line, last))
-                if event.style in ("|", ">"):
-                    inside.add(last)
+        if not isinstance(event, yaml.ScalarEvent):
+            continue
+        start: Any = event.start_mark
+        end: Any = event.end_mark
+        block = event.style in ("|", ">")
+        # A block scalar ends where the next line begins, and each of its lines' ends belongs to it.
+        last = end.line - 1 if block and end.column == 0 else end.line
+        if last > start.line:
+            inside.update(range(start.line, last + 1 if block else last))
     return inside
 
 

@@ -59,7 +59,8 @@ def _words_of(root: Node, problem: Any) -> Iterator[Diagnostic]:
             yield from _unknown_keys(node, schema, where)
         case "required":
             key = problem.message.split("'")[1]
-            yield error(f"{_subject(where)} has no `{key}`.", _example(_property(schema, key), key), node.at)
+            subject = _subject(where, named=node.get("name") is not None)
+            yield error(f"{subject} has no `{key}`.", _example(_property(schema, key), key), node.at)
         case "type":
             yield error(_wrong_type(node, where, wanted, hidden=secret), _example(schema, where[-1:]), node.at)
         case "enum":
@@ -178,11 +179,11 @@ def _form(schema: Any, where: Sequence[str], path: Sequence[str | int]) -> str:
     return _example(schema, where[-1:])
 
 
-def _subject(where: Sequence[str]) -> str:
+def _subject(where: Sequence[str], *, named: bool) -> str:
     if not where:
         return "This entry"
     if where[-1].startswith("[") and len(where) > 1:
-        return f"This {_KINDS.get(where[-2], 'entry')}"
+        return "it" if named else f"This {_KINDS.get(where[-2], 'entry')}"
     return f"`{_name(where)}`"
 
 
