@@ -8,6 +8,7 @@ from collections.abc import Callable
 from llmgwctl.app.clock import seconds_since
 from llmgwctl.app.gathering import Progress, gather_fleet
 from llmgwctl.app.workspace import Workspace
+from llmgwctl.domain.desired import Host
 from llmgwctl.domain.inventory import Phase
 from llmgwctl.domain.observation import Observation
 from llmgwctl.domain.plan import Condition
@@ -44,15 +45,17 @@ def fleet_status(
     rows = []
     for finding in sorted(view.findings, key=lambda f: (f.record.model, f.record.index)):
         standing = standings.get(finding.record.id)
-        rows.append(_row(finding, standing.value if standing else "shared"))
+        rows.append(_row(finding, view.hosts.get(finding.record.members[0].node), standing.value if standing else "shared"))
     return rows, observation
 
 
-def _row(finding: Finding, standing: str) -> StatusRow:
+def _row(finding: Finding, host: Host | None, standing: str) -> StatusRow:
     record = finding.record
     head = record.members[0]
     age_s = seconds_since(record.started_at)
     address = head.launch.address
+    if address in ("0.0.0.0", "::"):  # it listens everywhere: where the host is reached is where it answers
+        address = host.address if host else head.node
     return StatusRow(
         replica=record.id,
         model=record.model,

@@ -80,6 +80,7 @@ class LazyGroup(click.Group):
 @click.pass_context
 def cli(ctx: click.Context, directory: str, color: str) -> None:
     """Plan and apply for a fleet of GPU hosts that serve language models."""
+    ctx.color = {"always": True, "never": False}.get(color)
     ctx.obj = {"directory": directory, "color": color}
 
 

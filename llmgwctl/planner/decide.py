@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from llmgwctl.diagnostics import Diagnostic, error
@@ -111,8 +111,7 @@ class _Deciding:
             else:
                 self._size(model, by_model.get(name, []))
         for stray in self.view.strays:
-            reason = Reason(ReasonCode.INTERRUPTED, "left over there: the state records it elsewhere, or not at all")
-            self._stop(stray, reason)
+            self._stop(stray, self._why_stray(stray, models))
         self._seat_all()
         self._finish()
         return self.out
@@ -121,6 +120,11 @@ class _Deciding:
         if self.options.destroy:
             return "everything is to be destroyed"
         return f"no model is called {name!r} any more"
+
+    def _why_stray(self, stray: ReplicaRecord, models: Mapping[str, Model]) -> Reason:
+        if stray.model not in models:
+            return Reason(ReasonCode.NOT_WANTED, self._why_unwanted(stray.model))
+        return Reason(ReasonCode.INTERRUPTED, "left over there: the state records it elsewhere, or not at all")
 
     # -- how many, and which ------------------------------------------------------------------------------------
 
