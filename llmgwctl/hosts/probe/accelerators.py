@@ -29,7 +29,7 @@ _RATIO = re.compile(r"(\d+)\s*/\s*(\d+)")
 
 def read_npu(text: str) -> tuple[Npu, ...]:
     """Read `npu-smi info`: two lines a chip; the last memory column is the device's own (HBM where it has any)."""
-    found = []
+    found: list[Npu] = []
     first = None
     for line in text.splitlines():
         if "Process id" in line:

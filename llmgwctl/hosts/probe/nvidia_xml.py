@@ -88,7 +88,7 @@ def _gpu(place: int, gpu: Element) -> GpuRow:
         # Without a printed index, the position: the driver numbers by PCI address, and prints in that order.
         index=place,
         uuid=value(gpu.findtext("uuid")) or "",
-        bus_id=value(gpu.findtext("pci/pci_bus_id")) or gpu.get("id", ""),
+        bus_id=value(gpu.findtext("pci/pci_bus_id")) or gpu.get("id") or "",
         product=value(gpu.findtext("product_name")) or "",
         total_mib=number(total_cell),
         used_mib=number(gpu.findtext("fb_memory_usage/used")),
