@@ -6,7 +6,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from llmgwctl.app.clock import now
@@ -24,7 +23,11 @@ from llmgwctl.store.statefile import StateWriter
 
 LOG_LINES = 20
 _TELL_EVERY_S = 10.0
+_ABORT_PATIENCE_S = 2.0
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.1, 2.0
+
+
+_Finished = queue.SimpleQueue[tuple[Action, Failure | None]]
 
 
 @dataclass(slots=True)
@@ -64,33 +67,39 @@ class Executor:
         self._report = report
         self._interrupts = interrupts
         self._lock = threading.Lock()
+        self._over = False
         self._lineage = writer.begin()
         self._order = max((r.order for r in writer.state.replicas.values()), default=0)
 
     def run(self, plan: Plan, parallelism: int) -> Outcome:
-        """Do every action of a plan; returns when all are done, failed or skipped."""
+        """Do every action of a plan; returns when all are done, failed or skipped, or when the user can't wait."""
         outcome = Outcome()
         waiting = list(plan.changes())
         unsettled = {a.replica for a in waiting}
         failed: set[str] = set()
-        running: set[str] = set()
-        finished: queue.SimpleQueue[tuple[Action, Failure | None]] = queue.SimpleQueue()
-        with ThreadPoolExecutor(max_workers=max(1, parallelism), thread_name_prefix="apply") as pool:
-            while waiting or running:
-                if failed or self._interrupts.stopping.is_set():
-                    waiting = self._skip(waiting, failed, unsettled, outcome)
-                if not self._interrupts.stopping.is_set():
-                    waiting = self._submit(waiting, unsettled, running, parallelism, pool, finished)
-                if not running:
-                    continue
-                action, failure = self._next(finished)
-                running.discard(_key(action))
-                unsettled.discard(action.replica)
-                if failure is None:
-                    outcome.done.append(action)
-                else:
-                    failed.add(action.replica)
-                    outcome.failures.append(failure)
+        running: dict[str, Action] = {}
+        finished: _Finished = queue.SimpleQueue()
+        while waiting or running:
+            if failed or self._interrupts.stopping.is_set():
+                waiting = self._skip(waiting, failed, unsettled, outcome)
+            if not self._interrupts.stopping.is_set():
+                waiting = self._submit(waiting, unsettled, running, parallelism, finished)
+            if not running:
+                continue
+            result = self._next(finished)
+            if result is None:
+                outcome.failures += [Failure(a, "interrupted; what was begun is recorded") for a in running.values()]
+                break
+            action, failure = result
+            del running[_key(action)]
+            unsettled.discard(action.replica)
+            if failure is None:
+                outcome.done.append(action)
+            else:
+                failed.add(action.replica)
+                outcome.failures.append(failure)
+        with self._lock:
+            self._over = True
         outcome.interrupted = self._interrupts.stopping.is_set()
         return outcome
 
@@ -114,12 +123,14 @@ class Executor:
         self,
         waiting: list[Action],
         unsettled: set[str],
-        running: set[str],
+        running: dict[str, Action],
         parallelism: int,
-        pool: ThreadPoolExecutor,
-        finished: queue.SimpleQueue[tuple[Action, Failure | None]],
+        finished: _Finished,
     ) -> list[Action]:
-        """Begin what has nothing to wait for, in the plan's order; never more than can run at once."""
+        """Begin what has nothing to wait for, in the plan's order; never more than can run at once.
+
+        The threads are daemons: one that hangs on a dead host must not hold up the end of the program.
+        """
         left = []
         for position, action in enumerate(waiting):
             if len(running) >= parallelism:
@@ -127,18 +138,24 @@ class Executor:
             if any(w in unsettled and w != action.replica for w in action.waits_for):
                 left.append(action)
                 continue
-            running.add(_key(action))
-            pool.submit(self._run_one, action, finished)
+            running[_key(action)] = action
+            threading.Thread(target=self._run_one, args=(action, finished), daemon=True).start()
         return left
 
-    def _next(self, finished: queue.SimpleQueue[tuple[Action, Failure | None]]) -> tuple[Action, Failure | None]:
+    def _next(self, finished: _Finished) -> tuple[Action, Failure | None] | None:
+        """Return the next result; None when the user interrupted twice and has waited long enough."""
+        deadline: float | None = None
         while True:
             try:
                 return finished.get(timeout=0.2)  # short, so that a signal's handler gets its turn
             except queue.Empty:
-                continue
+                if not self._interrupts.aborting.is_set():
+                    continue
+            deadline = deadline or time.monotonic() + _ABORT_PATIENCE_S
+            if time.monotonic() > deadline:
+                return None
 
-    def _run_one(self, action: Action, finished: queue.SimpleQueue[tuple[Action, Failure | None]]) -> None:
+    def _run_one(self, action: Action, finished: _Finished) -> None:
         begun = time.monotonic()
         self._tell(lambda: self._report.begun(action))
         failure: Failure | None = None
@@ -161,7 +178,8 @@ class Executor:
 
     def _tell(self, tell: Callable[[], None]) -> None:
         with self._lock:
-            tell()
+            if not self._over:
+                tell()
 
     # -- one action ------------------------------------------------------------------------------------------------
 
@@ -190,11 +208,18 @@ class Executor:
 
     def _remove(self, record: ReplicaRecord) -> None:
         with self._lock:
+            self._must_go_on()
             self._writer.remove(record)
 
     def _put(self, record: ReplicaRecord) -> None:
         with self._lock:
+            self._must_go_on()
             self._writer.put(record)
+
+    def _must_go_on(self) -> None:
+        """Refuse to write once the state has been saved and its lock let go."""
+        if self._over:
+            raise _AbortedError
 
     def _start(self, action: Action) -> None:
         """Record the intent, start every member, wait until the head serves, record the result."""

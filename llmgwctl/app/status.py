@@ -45,7 +45,9 @@ def fleet_status(
     rows = []
     for finding in sorted(view.findings, key=lambda f: (f.record.model, f.record.index)):
         standing = standings.get(finding.record.id)
-        rows.append(_row(finding, view.hosts.get(finding.record.members[0].node), standing.value if standing else "shared"))
+        rows.append(
+            _row(finding, view.hosts.get(finding.record.members[0].node), standing.value if standing else "shared")
+        )
     return rows, observation
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from llmgwctl.config.nodes import Node
 from llmgwctl.config.reading import Report
-from llmgwctl.config.wording import did_you_mean, quoted
+from llmgwctl.config.wording import quoted
 from llmgwctl.diagnostics import SourceRange
 
 Entry = tuple[str, Node]
@@ -24,6 +24,8 @@ def check_names(entries: Iterable[Entry], taken: Collection[str], report: Report
         aliases = node.get("aliases")
         for alias in aliases.elements() if aliases else ():
             text = alias.text
+            if not isinstance(alias.value, str):
+                continue  # the schema has said so
             if text == name:
                 about.error(f"the alias `{quoted(text)}` is its own name.", "Take the alias out.", alias.at)
             elif text in taken:
@@ -47,12 +49,12 @@ def check_references(entries: Iterable[Entry], names: Collection[str], scopes: C
         about = report.about(f"Model `{quoted(name)}`")
         fallbacks = node.get("fallbacks")
         for fallback in fallbacks.elements() if fallbacks else ():
-            if fallback.text not in names:
-                hint = did_you_mean(fallback.text, names) or "Write the name or an alias of a model."
+            if isinstance(fallback.value, str) and fallback.text not in names:
+                hint = about.did_you_mean(fallback.text, names) or "Write the name or an alias of a model."
                 about.error(f"the fallback `{quoted(fallback.text)}` is no model.", hint, fallback.at)
         owner = node.get("owner")
-        if owner is not None and owner.text not in scopes:
-            hint = did_you_mean(owner.text, scopes) or f"Declare it: `{quoted(owner.text)}: {{}}` under `quotas`."
+        if owner is not None and isinstance(owner.value, str) and owner.text not in scopes:
+            hint = about.did_you_mean(owner.text, scopes) or f"Declare it: `{quoted(owner.text)}: {{}}` under `quotas`."
             about.error(f"the owner `{quoted(owner.text)}` is not declared.", hint, owner.at)
 
 
@@ -80,10 +82,10 @@ def _check_seed(entry: Node, models: Mapping[str, Node], report: Report) -> None
     profiles = model.get("profiles")
     names = [p.value["name"].text for p in profiles.elements() if p.get("name")] if profiles else []
     if profile.text not in names:
-        hint = did_you_mean(profile.text, names) or f"It has: {', '.join(map(quoted, names))}."
+        hint = report.did_you_mean(profile.text, names) or f"It has: {', '.join(map(quoted, names))}."
         report.warning(f"simulate.running: the model has no profile `{quoted(profile.text)}`.", hint, profile.at)
 
 
 def _warn_unknown(key: str, name: str, models: Collection[str], at: SourceRange | None, report: Report) -> None:
-    hint = did_you_mean(name, models) or "Unless it is added at run time, this does nothing."
+    hint = report.did_you_mean(name, models) or "Unless it is added at run time, this does nothing."
     report.warning(f"{key}: the model `{quoted(name)}` is not declared.", hint, at)

@@ -19,7 +19,7 @@ from llmgwctl.config.reading import (
     whole,
     words_of,
 )
-from llmgwctl.config.wording import did_you_mean, one_of, quoted
+from llmgwctl.config.wording import one_of, quoted
 from llmgwctl.domain.desired import (
     Connection,
     EngineInstall,
@@ -75,7 +75,7 @@ def engines_of(node: Node | None, report: Report) -> Mapping[str, EngineInstall]
     names = registry.names() if node else ()
     for name, child in sorted(node.items()) if node else ():
         if name not in names and node is not None:
-            hint = did_you_mean(name, names) or f"Write {one_of(names)}."
+            hint = report.did_you_mean(name, names) or f"Write {one_of(names)}."
             report.error(f"there is no engine `{quoted(name)}`.", hint, node.key_at(name))
         installs[name] = EngineInstall(words_of(child.get("command")), env_of(child.get("env"), report))
     return installs

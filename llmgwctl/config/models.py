@@ -23,7 +23,7 @@ from llmgwctl.config.reading import (
     whole,
     words_of,
 )
-from llmgwctl.config.wording import did_you_mean, one_of, quoted
+from llmgwctl.config.wording import one_of, quoted
 from llmgwctl.domain.catalog import (
     CPU_CAPABLE_ENGINES,
     Capabilities,
@@ -278,7 +278,7 @@ def _check_engine(model: Model, profile: Profile, node: Node, profile_node: Node
         return
     if engine is None:
         names = registry.names()
-        hint = did_you_mean(profile.engine, names)
+        hint = report.did_you_mean(profile.engine, names)
         report.error(
             f"there is no engine `{quoted(profile.engine)}`.",
             f"{hint} Write {one_of(names)}.".strip(),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from llmgwctl.config.nodes import Node
 from llmgwctl.config.reading import Report, mebibytes, millicores
-from llmgwctl.config.wording import did_you_mean, quoted
+from llmgwctl.config.wording import quoted
 from llmgwctl.diagnostics import SourceRange
 from llmgwctl.domain.catalog import Model, Profile
 from llmgwctl.domain.tenancy import CORES, GPUS, MEMORY, Measured, Quota, scope_level
@@ -113,7 +113,7 @@ def _check_parent(quota: Quota, known: set[str], at: SourceRange | None, report:
             at,
         )
     elif parent not in known:
-        hint = did_you_mean(parent, known) or f"Declare it: `{parent}: {{}}` under `quotas`."
+        hint = report.did_you_mean(parent, known) or f"Declare it: `{parent}: {{}}` under `quotas`."
         report.error(f"the parent `{quoted(parent)}` is not declared.", hint, at)
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from llmgwctl.config.nodes import Node
-from llmgwctl.config.wording import quoted
-from llmgwctl.diagnostics import Diagnostic, SourceRange, error, warning
+from llmgwctl.config.wording import did_you_mean, quoted
+from llmgwctl.diagnostics import Diagnostic, Severity, SourceRange, error, warning
 from llmgwctl.domain.catalog import Env, EnvValue, SecretRef
 
+_SUGGESTIONS = 100
 _UNIT_S = {
     "us": Decimal("0.000001"),
     "ms": Decimal("0.001"),
@@ -46,6 +47,21 @@ class Report:
     def about(self, entry: str) -> Report:
         """Return a report of the same list about an entry."""
         return Report(self.diagnostics, entry)
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is an error."""
+        return any(d.severity is Severity.ERROR for d in self.diagnostics)
+
+    def sorted(self) -> tuple[Diagnostic, ...]:
+        """Return the diagnostics by place; the same words at one place are said once."""
+        nowhere = SourceRange("", 0, 0)
+        once = dict.fromkeys(self.diagnostics)
+        return tuple(sorted(once, key=lambda d: (d.at or nowhere, d.severity.value, d.summary)))
+
+    def did_you_mean(self, word: str, options: Iterable[str]) -> str:
+        """Return `Did you mean …?`, or nothing where none is near or much is wrong: comparing takes its time."""
+        return did_you_mean(word, options) if len(self.diagnostics) < _SUGGESTIONS else ""
 
     def _about(self, summary: str) -> str:
         return f"{self.entry}: {summary}" if self.entry else summary

@@ -8,14 +8,13 @@ from llmgwctl.config.catalog import Entry, check_names, check_references, check_
 from llmgwctl.config.documents import Document, Documents, cycles_uncollected
 from llmgwctl.config.hosts import host_of
 from llmgwctl.config.models import model_of
-from llmgwctl.config.nodes import Node, node_of
+from llmgwctl.config.nodes import Node
 from llmgwctl.config.quotas import check_tree, check_use, quota_of
 from llmgwctl.config.reading import Report, unique
-from llmgwctl.config.schema import accepts, check_document, check_entry
+from llmgwctl.config.schema import accepts, check_document
 from llmgwctl.config.settings import settings_of
-from llmgwctl.config.wording import did_you_mean, quoted
-from llmgwctl.diagnostics import Diagnostic, Severity, SourceRange
-from llmgwctl.domain.catalog import Model, Origin
+from llmgwctl.config.wording import quoted
+from llmgwctl.diagnostics import SourceRange
 from llmgwctl.domain.desired import Connection, Desired, Host, Settings
 from llmgwctl.errors import ConfigError
 
@@ -29,47 +28,6 @@ def resolve(documents: Documents) -> Desired:
         return _resolve(documents)
 
 
-def model_from_mapping(name: str, mapping: Mapping[str, object] | Node, beside: Desired) -> Model:
-    """Return the model that one entry describes which is not in the files (`model add`, the state's runtime models).
-
-    It has to fit beside the models and quotas of `beside`, runtime ones included; it may replace a runtime model of
-    its own name. A profile without a GPU has to say how much memory it takes. Raises ConfigError.
-    """
-    node = mapping if isinstance(mapping, Node) else node_of({**mapping, "name": mapping.get("name", name)})
-    report = Report()
-    report.diagnostics += check_entry(node, "model")
-    if not report.diagnostics:
-        model = _runtime_model(node, beside, report)
-        if not _errors(report):
-            return model
-    raise ConfigError(_sorted(report))
-
-
-def _runtime_model(node: Node, beside: Desired, report: Report) -> Model:
-    model = model_of(node, report, Origin.RUNTIME)
-    about = report.about(f"Model `{quoted(model.name)}`")
-    others = [m for m in beside.models if m.name != model.name or m.origin is Origin.DECLARED]
-    for other in others:
-        if other.name == model.name:
-            where = f", at {other.at}" if other.at else ""
-            about.error(
-                f"it is declared in the configuration{where}.", "Edit it there, or choose another name.", node.at
-            )
-        elif model.name in other.aliases:
-            about.error(f"its name is an alias of the model `{quoted(other.name)}`.", "Choose another.", node.at)
-    for profile in model.profiles:
-        if profile.cpu_only and not profile.memory_mib:
-            about.error(
-                f"profile `{quoted(profile.name)}`: it runs without a GPU and says nothing of memory.",
-                "Write min_memory_gb: without it nobody can tell when a host is full.",
-                node.at,
-            )
-    claimed = [(m.name, node_of({"aliases": list(m.aliases)})) for m in others]
-    names = check_names([*claimed, (model.name, node)], {m.name for m in (*others, model)}, report)
-    check_references([(model.name, node)], names, {q.scope for q in beside.quotas}, report)
-    return model
-
-
 def _resolve(documents: Documents) -> Desired:
     report = Report()
     for document in documents.files:
@@ -81,28 +39,24 @@ def _resolve(documents: Documents) -> Desired:
     models = [model_of(node, report) for _, node in model_entries if accepts(node, "model")]
     quotas = {s: quota_of(s, node, scope_places[s]) for s, node in sorted(scopes.items()) if accepts(node, "quota")}
 
-    names = check_names(sorted_entries(model_entries), {name for name, _ in model_entries}, report)
+    # By name, so that which of two claims counts as the first does not depend on the order of files.
+    names = check_names(sorted(model_entries, key=lambda e: e[0]), {name for name, _ in model_entries}, report)
     check_references(model_entries, names, scopes, report)
     check_seeds([e for e in host_entries if accepts(e[1], "host")], dict(model_entries), report)
     _check_jumps(hosts, dict(host_entries), report)
     check_tree(quotas, scopes, scopes, report)
-    check_use(quotas, models, scopes, report)
     settings = _settings(documents, report)
-
-    if _errors(report):
-        raise ConfigError(_sorted(report))
+    if not report.failed:  # what a rejected model would have used is not known
+        check_use(quotas, models, scopes, report)
+    else:
+        raise ConfigError(report.sorted())
     return Desired(
         hosts=tuple(sorted(hosts, key=lambda h: h.name)),
         models=tuple(sorted(models, key=lambda m: m.name)),
         quotas=tuple(quotas.values()),
         settings=settings,
-        diagnostics=_sorted(report),
+        diagnostics=report.sorted(),
     )
-
-
-def sorted_entries(entries: list[Entry]) -> list[Entry]:
-    """Return entries by name, so that which of two claims is the first does not depend on the files' order."""
-    return sorted(entries, key=lambda e: e[0])
 
 
 def _sections(documents: Documents, key: str) -> Iterator[tuple[Document, Node]]:
@@ -173,7 +127,7 @@ def _check_jumps(hosts: list[Host], entries: Mapping[str, Node], report: Report)
         if host.connection is not Connection.SSH:
             about.warning(f"jump means nothing where connection is {host.connection.value}.", "Take it out.", place)
         if host.jump not in by_name and "@" not in host.jump and "." not in host.jump:
-            if hint := did_you_mean(host.jump, [n for n in by_name if n != host.name]):
+            if hint := about.did_you_mean(host.jump, [n for n in by_name if n != host.name]):
                 about.warning(f"the jump host `{quoted(host.jump)}` is not declared.", hint, place)
             continue
         walked = [host.name]
@@ -183,15 +137,3 @@ def _check_jumps(hosts: list[Host], entries: Mapping[str, Node], report: Report)
             about.error(
                 f"it jumps in a circle: {' -> '.join(map(quoted, [*walked, host.name]))}.", "Take one jump out.", place
             )
-
-
-def _errors(report: Report) -> bool:
-    return any(d.severity is Severity.ERROR for d in report.diagnostics)
-
-
-def _sorted(report: Report) -> tuple[Diagnostic, ...]:
-    """Return the diagnostics by place; the same words at one place are said once."""
-    nowhere = SourceRange("", 0, 0)
-    return tuple(
-        sorted(dict.fromkeys(report.diagnostics), key=lambda d: (d.at or nowhere, d.severity.value, d.summary))
-    )

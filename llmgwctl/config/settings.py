@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from llmgwctl.config.hosts import engines_of
 from llmgwctl.config.nodes import Node, plain
 from llmgwctl.config.reading import Report, optional_text, optional_whole, text_of, whole
-from llmgwctl.config.wording import did_you_mean, quoted
+from llmgwctl.config.wording import quoted
 from llmgwctl.domain.catalog import SecretRef
 from llmgwctl.domain.desired import Guard, Settings, SshSettings, StateSettings
 
@@ -43,7 +43,7 @@ def _state(node: Node | None, report: Report) -> StateSettings:
     options = {key: _option(child) for key, child in node.items() if key not in _FILE_KEYS}
     if backend == "file":
         for key in options:
-            hint = did_you_mean(key, _FILE_KEYS) or "The backend `file` knows `path` only."
+            hint = report.did_you_mean(key, _FILE_KEYS) or "The backend `file` knows `path` only."
             report.error(f"unknown key `{quoted(key)}` in `state`.", hint, node.key_at(key))
     return StateSettings(backend, text_of(node.get("path"), "path", report, StateSettings().path), options)
 

@@ -8,7 +8,8 @@ import pytest
 
 from llmgwctl.config.documents import load
 from llmgwctl.config.models import plain_model
-from llmgwctl.config.resolve import model_from_mapping, resolve
+from llmgwctl.config.resolve import resolve
+from llmgwctl.config.runtime import model_from_mapping, with_runtime
 from llmgwctl.domain.catalog import ModelClass, Origin, Scaling, SecretRef
 from llmgwctl.domain.desired import Connection, Simulate, SimulatedGpus, SimulatedReplica
 from llmgwctl.errors import ConfigError
@@ -349,6 +350,51 @@ def test_runtime_models_fit_beside_the_declared():
     assert "owner `team:b` is not declared" in refused("n", owner="team:b")
     assert "says nothing of memory" in refused("n", profiles=[{"name": "p", "engine": "llamacpp"}])
     assert "Unknown key `sourc`" in refused("n", sourc="s")
+
+
+def test_bad_runtime_entries_are_left_out_with_a_warning():
+    """What was added at run time joins the declaration where it fits; the rest is named, and harms nothing."""
+    declared = desired(model_with() + "quotas: {org:a: {limit: {gpus: 4}}}\n")
+    good = {"source": "s", "profiles": [{"name": "p", "gpu_class": "g"}]}
+    found = with_runtime(
+        declared,
+        {
+            "b": {**good, "fallbacks": ["c"]},
+            "c": {**good, "owner": "team:t"},
+            "m": good,
+            "x": {**good, "fallbacks": ["y"]},
+            "z": 1,
+        },
+        {"team:t": {"parent": "org:a"}, "project:p": {"parent": "team:t", "guarantee": {"gpus": 5}}, "org:a": {}},
+    )
+    assert [(m.name, m.origin) for m in found.models] == [
+        ("b", Origin.RUNTIME),
+        ("c", Origin.RUNTIME),
+        ("m", Origin.DECLARED),
+    ]
+    assert [q.scope for q in found.quotas] == ["org:a", "team:t"]
+    assert [d.summary.split("`")[1] for d in found.diagnostics] == ["org:a", "project:p", "m", "x", "z"]
+    assert "above the limit of `org:a`" in found.diagnostics[1].detail
+    assert "the fallback `y` is no model" in found.diagnostics[3].detail
+
+
+def test_much_that_is_wrong_is_told_without_delay():
+    """Beyond a hundred problems near names are no longer looked for, which would take minutes in a large fleet."""
+    models = "models:\n" + "".join(
+        f"  - {{name: m{n}, source: s, fallbacks: [x{n}], profiles: [{{name: p, gpu_class: g}}]}}\n" for n in range(300)
+    )
+    found = problems(models)
+    assert len(found) == 300
+    assert "Did you mean" in found[0]
+    assert "Did you mean" not in found[-1]
+
+
+@pytest.mark.parametrize(
+    "text", ['hosts: [{name: "h\\n"}]', 'quotas: {"org:a\\n": {}}', 'hosts: [{name: h, user: "u\\n"}]']
+)
+def test_a_line_break_at_the_end_is_no_part_of_a_name(text):
+    """A pattern's end is the text's end: a trailing line break does not slip through."""
+    assert len(problems(text)) == 1
 
 
 @pytest.mark.parametrize("folder", sorted(Path(__file__).parents[2].glob("examples/*/")), ids=lambda p: p.name)

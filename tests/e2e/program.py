@@ -47,9 +47,7 @@ class Program:
     def changes(self, **options: Any) -> list[tuple[str, str, str]]:
         """Return what a plan would change: action, replica, reason."""
         plan = self.json("plan", **options)
-        return [
-            (a["action"], a["replica"], a["reason"]["code"]) for a in plan["actions"] if a["action"] != "keep"
-        ]
+        return [(a["action"], a["replica"], a["reason"]["code"]) for a in plan["actions"] if a["action"] != "keep"]
 
     def status(self) -> dict[str, dict[str, Any]]:
         return {r["replica"]: r for r in self.json("status")["replicas"]}

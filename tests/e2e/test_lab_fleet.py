@@ -13,7 +13,7 @@ from .program import Program, chat
 
 H100, L4 = "NVIDIA H100 80GB HBM3", "NVIDIA L4"
 ODD_NAME = "odd/na me's $(touch /tmp/evaluated)"
-ODD_WORDS = ["two words", "it's \"q\"", "$(touch /tmp/evaluated)", "line\nbreak"]
+ODD_WORDS = ["two words", 'it\'s "q"', "$(touch /tmp/evaluated)", "line\nbreak"]
 SECRET = "planted-s3cret-'$(id)\"-value"
 
 
@@ -57,7 +57,13 @@ def configuration(fleet) -> dict:
         return {"name": "sim", "engine": "sim", "gpu_class": gpu_class, "tp": gpus, "startup_timeout": "60s", **more}
 
     def model(name: str, profile: dict, count: int = 1, **more: object) -> dict:
-        return {"name": name, "source": f"/models/{len(name)}", "scaling": {"min": count}, "profiles": [profile], **more}
+        return {
+            "name": name,
+            "source": f"/models/{len(name)}",
+            "scaling": {"min": count},
+            "profiles": [profile],
+            **more,
+        }
 
     llama = {
         "name": "cpu",
@@ -98,7 +104,9 @@ def engine_pid(host, replica: str) -> int:
         if json.loads(host.inside(f"cat '{line}'"))["id"] == replica
     )
     unit = f"llmgwctl-v1@{folder.rpartition('/')[2]}.service"
-    pid = int(host.inside(f"systemctl show -p MainPID --value '{unit}' 2>/dev/null || echo 0", check=False).strip() or 0)
+    pid = int(
+        host.inside(f"systemctl show -p MainPID --value '{unit}' 2>/dev/null || echo 0", check=False).strip() or 0
+    )
     return pid or int(host.inside(f"cat '{folder}/pid'"))
 
 
@@ -116,10 +124,17 @@ def test_the_inventory_shows_what_there_is(program, fleet):
     """Every host, its GPUs by class, its supervisor; in one round trip each."""
     nodes = {n["name"]: n for n in program.json("inventory")["nodes"]}
     assert {n: v["supervisor"] for n, v in nodes.items()} == {
-        "h1": "systemd", "h2": "systemd", "h3": "systemd", "h4": "systemd", "plain": "setsid",
+        "h1": "systemd",
+        "h2": "systemd",
+        "h3": "systemd",
+        "h4": "systemd",
+        "plain": "setsid",
     }
     assert {n: [g["gpu_class"] for g in v["gpus"]] for n, v in nodes.items()} == {
-        "h1": ["h100-80gb"] * 2, "h2": ["h100-80gb"] * 2, "h3": ["l4-24gb"] * 3, "h4": ["l4-24gb"] * 2,
+        "h1": ["h100-80gb"] * 2,
+        "h2": ["h100-80gb"] * 2,
+        "h3": ["l4-24gb"] * 3,
+        "h4": ["l4-24gb"] * 2,
         "plain": ["l4-24gb"],
     }
     assert all(g["uuid"] == fleet[n].gpus[g["index"]].uuid for n, v in nodes.items() for g in v["gpus"])
@@ -175,14 +190,14 @@ def test_the_secret_is_nowhere_but_in_its_file(program, fleet):
     program.run("plan", "--out", str(program.directory / "saved.plan"))
     program.run("show", str(program.directory / "saved.plan"), "--json")
     core = SECRET.split("'")[0]
-    holders = [
-        p.name for p in program.directory.iterdir() if p.name != "token" and core.encode() in p.read_bytes()
-    ]
+    holders = [p.name for p in program.directory.iterdir() if p.name != "token" and core.encode() in p.read_bytes()]
     assert holders == []
     assert core not in program.output
     for host in fleet.values():
         assert core not in host.inside("ps axww -o args")
-        found = host.inside(f"grep -rlF '{core}' /var/lib/llmgwctl /etc/systemd /tmp /root /var/log 2>/dev/null || true")
+        found = host.inside(
+            f"grep -rlF '{core}' /var/lib/llmgwctl /etc/systemd /tmp /root /var/log 2>/dev/null || true"
+        )
         for path in found.split():
             assert path.endswith("/secrets")
             assert host.inside(f"stat -c %a {path}").strip() == "600"

@@ -58,14 +58,24 @@ def test_plan_json_has_the_promised_shape(program):
     assert plan["format_version"] == "1.0"
     assert plan["base"] == {"lineage": None, "serial": 0}
     assert plan["summary"] == {
-        "start": 1, "stop": 0, "replace": 0, "move": 0, "keep": 0, "forget": 0, "defer": 0, "shortfall": 1,
+        "start": 1,
+        "stop": 0,
+        "replace": 0,
+        "move": 0,
+        "keep": 0,
+        "forget": 0,
+        "defer": 0,
+        "shortfall": 1,
     }
     (action,) = plan["actions"]
     assert action["placement"] == [
         {"node": "s1", "gpus": ["SIM-s1-0", "SIM-s1-1"], "gpu_indices": [0, 1], "port": action["placement"][0]["port"]}
     ]
     assert (action["before"], action["owner"], action["class"], action["standing"]) == (
-        None, "team:a", "standard", "guaranteed",
+        None,
+        "team:a",
+        "standard",
+        "guaranteed",
     )
     assert action["after"]["argv"][:2] == ["vllm", "serve"]
     assert action["after"]["env"]["HF_TOKEN"] == "(sensitive)"
@@ -149,7 +159,9 @@ def test_only_yes_approves(program, answer, code):
     program.write({"hosts": [host("s1")], "models": [model("m")]})
     child, terminal = pty.fork()
     if child == 0:
-        os.execve(sys.executable, [sys.executable, "-m", "llmgwctl", "-C", str(program.directory), "apply"], program.env)
+        os.execve(
+            sys.executable, [sys.executable, "-m", "llmgwctl", "-C", str(program.directory), "apply"], program.env
+        )
     shown = b""
     while b"Enter a value" not in shown:
         shown += os.read(terminal, 4096)
@@ -185,7 +197,9 @@ def test_an_inventory_can_be_planned_from(program):
     read = program.json("plan", "--inventory", saved)
     assert looked["actions"] == read["actions"]
     snapshot = json.loads((program.directory / "inventory.json").read_text())
-    assert {"name", "reachable", "error", "cores", "memory_gb", "labels", "gpus", "replicas"} <= set(snapshot["nodes"][0])
+    assert {"name", "reachable", "error", "cores", "memory_gb", "labels", "gpus", "replicas"} <= set(
+        snapshot["nodes"][0]
+    )
 
 
 def test_a_bare_snapshot_is_enough(program):
@@ -319,3 +333,26 @@ def test_two_clones_do_not_see_each_others_simulated_world(program, tmp_path):
     other = Program(tmp_path / "other")
     other.write(document)
     assert other.changes() == [("start", "m/0", "new")]
+
+
+def test_interrupting_twice_stops_at_once_and_saves(program):
+    """Two SIGINTs: nobody waits for slow starts; the intents are in the state, and the next apply sorts them out."""
+    program.write({"hosts": [host("s1", slow_s=30)], "models": [model("m", 4)]})
+    process = program.start("apply", "--auto-approve")
+    state = program.directory / "llmgwctl.state.json"
+    deadline = time.monotonic() + 60
+    while not (state.exists() and state.read_text().count('"m/') >= 4):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    begun = time.monotonic()
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130, out + err
+    assert time.monotonic() - begun < 15
+    assert "Interrupted again" in err
+    program.write({"hosts": [host("s1")], "models": [model("m", 4)]})
+    assert {c[2] for c in program.changes()} == {"interrupted"}
+    program.run("apply", "--auto-approve")
+    assert program.changes() == []

@@ -19,7 +19,18 @@ from llmgwctl.hosts.session import Life, StartOrder
 from llmgwctl.hosts.shell import read_status
 
 SHELLS = [["dash"], ["bash", "--posix"], ["busybox", "sh"]]
-NASTY = ["two words", "it's", '"double"', "$(touch /tmp/llmgwctl-was-evaluated)", "`id`", "line\nbreak", "", "-x", "*", "\\n"]
+NASTY = [
+    "two words",
+    "it's",
+    '"double"',
+    "$(touch /tmp/llmgwctl-was-evaluated)",
+    "`id`",
+    "line\nbreak",
+    "",
+    "-x",
+    "*",
+    "\\n",
+]
 
 # Writes what it was given, then listens until it is told to end.
 ENGINE = """
@@ -192,7 +203,18 @@ def test_a_second_start_is_refused_and_leaves_the_first(shell, member, port):
 def test_a_port_in_use_is_refused_and_nothing_is_left(shell, tmp_path, port):
     """A start that fails before the process leaves no folder."""
     launch = LaunchSpec(
-        "m.0.0", "sim", ("true",), (), (), "", (), "127.0.0.1", port, Readiness(""), StopPolicy(), 1.0,
+        "m.0.0",
+        "sim",
+        ("true",),
+        (),
+        (),
+        "",
+        (),
+        "127.0.0.1",
+        port,
+        Readiness(""),
+        StopPolicy(),
+        1.0,
         root=str(tmp_path / "replicas"),
     )
     with socket.create_server(("127.0.0.1", port)):

@@ -83,7 +83,10 @@ def test_reserved_gpus_cores_and_memory_are_left_alone():
     )
     plan = plan_of(want, EMPTY, observation(node("a1", gpus=4)))
     assert [(a.replica, a.placement[0].gpu_indices) for a in plan.actions] == [("m/0", (2,))]
-    assert {s.replica: s.causes[0].code for s in plan.shortfalls} == {"cores/0": "fits_no_node", "ram/0": "fits_no_node"}
+    assert {s.replica: s.causes[0].code for s in plan.shortfalls} == {
+        "cores/0": "fits_no_node",
+        "ram/0": "fits_no_node",
+    }
 
 
 def test_a_node_that_does_not_report_memory_is_not_excluded():
@@ -95,9 +98,7 @@ def test_a_node_that_does_not_report_memory_is_not_excluded():
 def test_node_selector_needs_every_label():
     """A profile goes only where all its labels are."""
     want = desired([host("a1"), host("a2")], [model("m", profile(node_selector=(("nvme", "yes"), ("zone", "b"))))])
-    seen = observation(
-        node("a1", labels=(("zone", "b"),)), node("a2", labels=(("nvme", "yes"), ("zone", "b")))
-    )
+    seen = observation(node("a1", labels=(("zone", "b"),)), node("a2", labels=(("nvme", "yes"), ("zone", "b"))))
     assert brief(plan_of(want, EMPTY, seen)) == [("start", "m/0", "a2", "new")]
 
 

@@ -24,9 +24,7 @@ def host(name: str, **changes: object) -> Host:
 
 
 def node(name: str, gpus: int = 8, gpu_class: str = "h100-80gb", **changes: object) -> Node:
-    devices = tuple(
-        Gpu(i, f"GPU-{name}-{i}", "NVIDIA H100 80GB HBM3", gpu_class, 81559, 3) for i in range(gpus)
-    )
+    devices = tuple(Gpu(i, f"GPU-{name}-{i}", "NVIDIA H100 80GB HBM3", gpu_class, 81559, 3) for i in range(gpus))
     values: dict[str, object] = {
         "millicores": 64000,
         "memory_mib": 512 * 1024,
@@ -57,9 +55,7 @@ def model(name: str, *profiles: Profile, count: int = 1, most: int | None = None
 
 
 def desired(hosts: list[Host], models: list[Model], **changes: object) -> Desired:
-    return Desired(
-        tuple(sorted(hosts, key=lambda h: h.name)), tuple(sorted(models, key=lambda m: m.name)), **changes
-    )
+    return Desired(tuple(sorted(hosts, key=lambda h: h.name)), tuple(sorted(models, key=lambda m: m.name)), **changes)
 
 
 def observation(*nodes: Node) -> Observation:
@@ -71,7 +67,10 @@ def unreachable(seen: Node) -> Node:
 
 
 def plan_of(
-    want: Desired, state: State, seen: Observation, options: PlanOptions = PlanOptions()  # noqa: B008
+    want: Desired,
+    state: State,
+    seen: Observation,
+    options: PlanOptions = PlanOptions(),  # noqa: B008
 ) -> Plan:
     """Return the plan, after the independent check of every promise."""
     plan = make_plan(want, state, seen, registry.get, options)
@@ -138,9 +137,7 @@ def _observed(action, rank: int, launch) -> ObservedReplica:
 
 def _with(seen: Node, replica: ObservedReplica) -> Node:
     gpus = tuple(replace(g, taken_by=replica.id) if g.uuid in replica.gpus else g for g in seen.gpus)
-    return replace(
-        seen, gpus=gpus, replicas=(*seen.replicas, replica), ports_in_use=(*seen.ports_in_use, replica.port)
-    )
+    return replace(seen, gpus=gpus, replicas=(*seen.replicas, replica), ports_in_use=(*seen.ports_in_use, replica.port))
 
 
 def _without(seen: Node, folder: str) -> Node:

@@ -47,7 +47,14 @@ def test_a_state_comes_back_as_it_was():
     text = dump_state(state)
     assert load_state(text, "s") == state
     assert set(json.loads(text)) == {
-        "format_version", "lineage", "serial", "tool_version", "replicas", "runtime_models", "runtime_quotas", "journal",
+        "format_version",
+        "lineage",
+        "serial",
+        "tool_version",
+        "replicas",
+        "runtime_models",
+        "runtime_quotas",
+        "journal",
     }
 
 
@@ -201,7 +208,9 @@ def test_steps_of_another_state_are_not_applied(tmp_path):
         writer.put(record())
     state = store.load()
     for lineage, serial in (("other", 99), (state.lineage, state.serial - 1)):
-        store.steps.write_text(json.dumps({"serial": serial, "lineage": lineage, "replica": "m/0", "record": None}) + "\n")
+        store.steps.write_text(
+            json.dumps({"serial": serial, "lineage": lineage, "replica": "m/0", "record": None}) + "\n"
+        )
         assert store.load().replicas == state.replicas
 
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.sshd import SSHD, Sshd, make_key, plain_user
 
 from llmgwctl.domain.desired import Host, SshSettings
 from llmgwctl.hosts.ssh import SshConnector, SshTransport
-from tests.support.sshd import SSHD, Sshd, make_key, plain_user
 
 
 class Client:
@@ -55,7 +55,7 @@ def login() -> Iterator[str]:
         yield name
 
 
-@pytest.fixture()
+@pytest.fixture
 def client(tmp_path: Path, login: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     (tmp_path / ".ssh").mkdir(mode=0o700)
     made = Client(tmp_path, login)
@@ -66,7 +66,7 @@ def client(tmp_path: Path, login: str, monkeypatch: pytest.MonkeyPatch) -> Itera
     made.close()
 
 
-@pytest.fixture()
+@pytest.fixture
 def serve(client: Client) -> Iterator[Callable[..., Sshd]]:
     """Start servers that know the client's key; they end with the test."""
     started: list[Sshd] = []
@@ -82,7 +82,7 @@ def serve(client: Client) -> Iterator[Callable[..., Sshd]]:
         server.stop()
 
 
-@pytest.fixture()
+@pytest.fixture
 def server(serve: Callable[..., Sshd], client: Client) -> Sshd:
     """Give a server that the client trusts."""
     made = serve()

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.sshd import Sshd, free_port, make_key
 
 from llmgwctl.domain.desired import Host
 from llmgwctl.hosts.transport import TransportError
-from tests.support.sshd import Sshd, free_port, make_key
-from tests.transport.conftest import Client
+from transport.conftest import Client
 
 pytestmark = pytest.mark.sshd
 
@@ -194,7 +194,7 @@ def test_a_user_certificate_logs_in(client: Client, server: Sshd, tmp_path: Path
     assert client.to(server).run("echo hi", timeout_s=20).stdout == b"hi\n"
 
 
-@pytest.fixture()
+@pytest.fixture
 def agent(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if shutil.which("ssh-agent") is None:
         pytest.skip("ssh-agent is not installed")
@@ -311,7 +311,7 @@ def test_dropped_handshakes_are_tried_again(client: Client, serve: Callable[...,
 
 
 def test_nothing_is_printed_when_a_login_fails(client: Client, serve: Callable[..., Sshd], capfd):
-    """paramiko's own log, which holds tracebacks, stays silent."""
+    """The own log of paramiko, which holds tracebacks, stays silent."""
     server = serve()
     failure(client.to(server))
     assert capfd.readouterr() == ("", "")
