@@ -381,7 +381,8 @@ def test_bad_runtime_entries_are_left_out_with_a_warning():
 def test_much_that_is_wrong_is_told_without_delay():
     """Beyond a hundred problems near names are no longer looked for, which would take minutes in a large fleet."""
     models = "models:\n" + "".join(
-        f"  - {{name: m{n}, source: s, fallbacks: [x{n}], profiles: [{{name: p, gpu_class: g}}]}}\n" for n in range(300)
+        f"  - {{name: m{n}, source: s, fallbacks: [mm{n}], profiles: [{{name: p, gpu_class: g}}]}}\n"
+        for n in range(300)
     )
     found = problems(models)
     assert len(found) == 300
