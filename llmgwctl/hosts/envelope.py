@@ -18,12 +18,14 @@ def watched(script: str) -> bytes:
 
     The shell must lead its own process group: sshd and our local runner see to that.
     """
+    # A background list gets /dev/null for its standard input before its own redirections: hence the detour by 3.
     return f"""{{
+exec 3<&0
 {{
 {script}
-}} </dev/null &
+}} </dev/null 3<&- &
 script=$!
-{{ cat; trap '' TERM; kill -TERM 0; }} <&0 >/dev/null 2>&1 &
+{{ cat; trap '' TERM; kill -TERM 0; }} <&3 >/dev/null 2>&1 &
 watcher=$!
 wait "$script"
 status=$?

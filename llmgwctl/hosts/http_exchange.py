@@ -50,8 +50,7 @@ def exchange(connection: SocketLike, authority: str, request: HttpRequest, *, ti
             raise http.client.HTTPException(f"the answer is larger than {BODY_LIMIT_BYTES} bytes")
         return HttpReply(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
     finally:
-        client.close()
-        wire.close()
+        connection.close()
 
 
 def authority_of(address: str, port: int) -> str:
@@ -78,7 +77,7 @@ class _Wire:
         return io.BufferedReader(_Reader(self))
 
     def close(self) -> None:
-        self._connection.close()
+        """Do nothing: http.client closes its socket while the answer is still being read from a file made of it."""
 
     def _arm(self) -> None:
         left = self._deadline - time.monotonic()

@@ -19,8 +19,8 @@ from llmgwctl.hosts.ssh_config import Hop
 from llmgwctl.hosts.ssh_keys import Identity, KeyRing
 from llmgwctl.hosts.transport import TransportError, Trouble
 
-MAX_SESSIONS = 8
-"""Sessions at once on a connection; sshd's MaxSessions is 10."""
+MAX_SESSIONS = 5
+"""Sessions at once on a connection: sshd's MaxSessions is 10, and it may still count as many that have just ended."""
 
 KEEPALIVE_S = 20
 DEAD_PEER_MS = 60_000

@@ -80,7 +80,9 @@ class Sshd:
 
     def drop_connections(self) -> None:
         """End the server's sessions, as a network that forgets them would; it goes on listening."""
-        for child in children_of(self.pid):
+        # A session is a monitor and, below it, the process that holds the socket.
+        monitors = children_of(self.pid)
+        for child in [grandchild for monitor in monitors for grandchild in children_of(monitor)] + monitors:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
 
