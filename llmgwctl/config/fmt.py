@@ -34,14 +34,7 @@ def format_text(text: str, filename: str) -> str:
     if before.root is None:
         return tidied(text)
     try:
-        formatted = _normal(text)
-        for _ in range(_ROUNDS):
-            again = _normal(formatted)
-            if again == formatted:
-                break
-            formatted = again
-        else:
-            raise _refusal("Formatting finds no end.", filename)
+        formatted = _fixed_point(text, filename)
     except ConfigError:
         raise
     except Exception as problem:  # ruamel raises whatever it likes on text that libyaml takes
@@ -102,6 +95,16 @@ class _TextOnly(BaseResolver):
         if kind is ScalarNode and implicit[0] and value == "<<":
             return Tag(suffix=_MERGE)
         return super().resolve(kind, value, implicit)
+
+
+def _fixed_point(text: str, filename: str) -> str:
+    """Return the normal form that is its own; ruamel may need a second round for where a comment goes."""
+    for _ in range(_ROUNDS):
+        formatted = _normal(text)
+        if formatted == text:
+            return formatted
+        text = formatted
+    raise _refusal("Formatting finds no end.", filename)
 
 
 def _normal(text: str) -> str:

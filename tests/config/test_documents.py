@@ -174,3 +174,15 @@ def test_decode_tells_line_and_column_of_a_wrong_byte():
     with pytest.raises(ConfigError) as caught:
         decode("a: é".encode() + b"\x80", "f.yaml")
     assert str(caught.value.diagnostics[0].at) == "f.yaml:1:5"
+
+
+def test_without_libyaml_the_same_is_read(monkeypatch):
+    """Where PyYAML was built without libyaml its own parser gives the same values and places."""
+    text = "hosts:\n  - name: &n näme # c\n    labels: {a: *n, b: [1, 'x']}\n    t: |\n      a\n\n      b\n"
+    fast = read_text(text, "f.yaml").root
+    monkeypatch.setattr("yaml.__with_libyaml__", False)
+    slow = read_text(text, "f.yaml").root
+    assert plain(slow) == plain(fast)
+    labels = [root.value["hosts"].value[0].value["labels"] for root in (fast, slow)]
+    assert [str(found.value["b"].value[1].at) for found in labels] == ["f.yaml:3:28"] * 2
+    assert refused("a: [" + "[" * 100)[0].startswith("f.yaml:1:68: error: This is nested more than 64")

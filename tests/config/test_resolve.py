@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from llmgwctl.config.documents import load
-from llmgwctl.config.models import plain_model
+from llmgwctl.config.plain import plain_model
 from llmgwctl.config.resolve import resolve
 from llmgwctl.config.runtime import model_from_mapping, with_runtime
 from llmgwctl.domain.catalog import ModelClass, Origin, Scaling, SecretRef
