@@ -185,4 +185,4 @@ def test_without_libyaml_the_same_is_read(monkeypatch):
     assert plain(slow) == plain(fast)
     labels = [root.value["hosts"].value[0].value["labels"] for root in (fast, slow)]
     assert [str(found.value["b"].value[1].at) for found in labels] == ["f.yaml:3:28"] * 2
-    assert refused("a: [" + "[" * 100)[0].startswith("f.yaml:1:68: error: This is nested more than 64")
+    assert refused("a: [" + "[" * 100)[0].startswith("f.yaml:1:67: error: This is nested more than 64")
