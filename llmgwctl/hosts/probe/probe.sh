@@ -47,25 +47,25 @@ job_nvidia() {
   fi
   if [ -n "$hung" ]; then begin nvidia-hung; printf '%s\n' "$hung"; end nvidia-hung 0; return; fi
   begin nvidia-csv
-  out=$(limit 30 nvidia-smi --query-gpu=index,uuid,pci.bus_id,name,memory.total,memory.used,driver_version,mig.mode.current --format=csv,noheader,nounits 2>&1); r=$?
+  out=$(limit %FIRST% nvidia-smi --query-gpu=index,uuid,pci.bus_id,name,memory.total,memory.used,driver_version,mig.mode.current --format=csv,noheader,nounits 2>&1); r=$?
   printf '%s\n' "$out"; end nvidia-csv "$r"
   case $r in 0|2|15|255) ;; *) return ;; esac
   begin nvidia-xml
-  if has sed; then { limit 20 nvidia-smi -q -x 2>&1; end nvidia-xml $?; } | sed '/<supported_clocks>/,/<\/supported_clocks>/d'
-  else limit 20 nvidia-smi -q -x 2>&1; end nvidia-xml $?
+  if has sed; then { limit %NEXT% nvidia-smi -q -x 2>&1; end nvidia-xml $?; } | sed '/<supported_clocks>/,/<\/supported_clocks>/d'
+  else limit %NEXT% nvidia-smi -q -x 2>&1; end nvidia-xml $?
   fi
-  begin nvidia-apps; limit 15 nvidia-smi --query-compute-apps=gpu_uuid,pid,used_gpu_memory,process_name --format=csv,noheader,nounits 2>&1; end nvidia-apps $?
-  case $out in *Enabled*) begin nvidia-list; limit 15 nvidia-smi -L 2>&1; end nvidia-list $? ;; esac
+  begin nvidia-apps; limit %NEXT% nvidia-smi --query-compute-apps=gpu_uuid,pid,used_gpu_memory,process_name --format=csv,noheader,nounits 2>&1; end nvidia-apps $?
+  case $out in *Enabled*) begin nvidia-list; limit %NEXT% nvidia-smi -L 2>&1; end nvidia-list $? ;; esac
   ! has systemctl || { begin fabric; limit 5 systemctl is-active nvidia-fabricmanager 2>&1; end fabric $?; }
 }
 job_amd() {
   r=1
   if has amd-smi; then
-    begin amd-smi; limit 30 amd-smi static --asic --vram --driver --bus --json 2>/dev/null; r=$?; end amd-smi "$r"
-    [ "$r" != 0 ] || { begin amd-memory; limit 15 amd-smi metric --mem-usage --json 2>/dev/null; end amd-memory $?; }
+    begin amd-smi; limit %FIRST% amd-smi static --asic --vram --driver --bus --json 2>/dev/null; r=$?; end amd-smi "$r"
+    [ "$r" != 0 ] || { begin amd-memory; limit %NEXT% amd-smi metric --mem-usage --json 2>/dev/null; end amd-memory $?; }
   fi
   [ "$r" != 0 ] && has rocm-smi || return
-  begin rocm-smi; limit 30 rocm-smi --showproductname --showuniqueid --showbus --showmeminfo vram --showdriverversion --json 2>&1; end rocm-smi $?
+  begin rocm-smi; limit %FIRST% rocm-smi --showproductname --showuniqueid --showbus --showmeminfo vram --showdriverversion --json 2>&1; end rocm-smi $?
 }
 version() { # name, path: asks the package's own Python, not the engine, which takes 20 s to say its version
   case $1 in
@@ -207,7 +207,7 @@ if cd "$R" 2>/dev/null; then
     esac
     [ ! -e "$d/stopping" ] || continue
     a=; p=; u=; { read -r a p u < "$d/health"; } 2>/dev/null
-    case $u in /*) ( http "$a" "$p" "$u"; printf 'http %s %s\n' "$n" "$code" ) & H="$H $!" ;; esac
+    case $u in /*) ( http "$a" "$p" "$u"; printf 'http %s %s\n' "$n" "$code"; [ "$code" != 200 ] || [ -e "$d/ready" ] || : > "$d/ready" ) 2>/dev/null & H="$H $!" ;; esac
   done
   [ -z "$H" ] || wait $H
   [ -z "$G" ] || slurp $G
@@ -270,7 +270,7 @@ end disks "$r"
 N=0
 for n in $J; do
   if [ -n "$T" ]; then
-    until [ -e "$T/$n.done" ] || [ "$N" -ge 960 ]; do
+    until [ -e "$T/$n.done" ] || [ "$N" -ge %NAPS% ]; do
       if sleep 0.05 2>/dev/null; then N=$((N+1)); else sleep 1; N=$((N+20)); fi
     done
     if [ -s "$T/$n.done" ]; then

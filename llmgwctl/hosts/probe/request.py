@@ -14,11 +14,13 @@ class ProbeRequest:
 
     `replica_dir` is the folder of our replicas' folders (default: by user). The disks of `paths` are reported, or of
     their nearest existing parent. `commands` maps an engine's name to the command it is said to have.
+    A tool of a GPU's maker has `tool_timeout_s`: without persistence mode the driver starts anew for each call.
     """
 
     replica_dir: str | None = None
     paths: tuple[str, ...] = ()
     commands: Mapping[str, str] = field(default_factory=dict)
+    tool_timeout_s: int = 30
 
 
 class ProbeError(LlmgwctlError):

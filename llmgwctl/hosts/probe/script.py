@@ -10,6 +10,9 @@ from llmgwctl.hosts.probe.request import ProbeRequest
 
 DEFAULT_COMMANDS = {"llamacpp": "llama-server", "sglang": "sglang", "vllm": "vllm"}
 """What an engine is found by where nothing else is said."""
+_PATIENCE = 1.75
+"""How many times a tool's limit all slow tools together are waited for; they run side by side."""
+_NAP_S = 0.05
 
 
 def build_script(request: ProbeRequest, token: str) -> str:
@@ -24,6 +27,9 @@ def build_script(request: ProbeRequest, token: str) -> str:
         .replace("%ROOT%", shlex.quote(request.replica_dir or ""))
         .replace("%PATHS%", " ".join(shlex.quote(p) for p in request.paths))
         .replace("%ENGINES%", engines)
+        .replace("%FIRST%", str(request.tool_timeout_s))
+        .replace("%NEXT%", str(max(1, request.tool_timeout_s * 2 // 3)))
+        .replace("%NAPS%", str(int(request.tool_timeout_s * _PATIENCE / _NAP_S)))
     )
 
 
