@@ -18,7 +18,7 @@ from llmgwctl.hosts.http_exchange import authority_of, exchange
 from llmgwctl.hosts.known_hosts import SSH_PORT, KnownHosts, Standing, Verdict
 from llmgwctl.hosts.ssh_config import Hop, Routes
 from llmgwctl.hosts.ssh_keys import KeyRing
-from llmgwctl.hosts.ssh_link import Link, describe, open_link
+from llmgwctl.hosts.ssh_link import MAX_HANDSHAKES, Link, describe, open_link
 from llmgwctl.hosts.transport import (
     OUTPUT_LIMIT_BYTES,
     Completed,
@@ -28,9 +28,6 @@ from llmgwctl.hosts.transport import (
     TransportError,
     Trouble,
 )
-
-MAX_HANDSHAKES = 8
-"""Simultaneous logins at one server, or through one jump host; sshd drops some beyond 10 (MaxStartups)."""
 
 SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 USER_KNOWN_HOSTS = "~/.ssh/known_hosts"
@@ -49,7 +46,7 @@ class SshConnector:
         self._routes = Routes(settings)
         self._ring = KeyRing()
         self._known: dict[tuple[str, ...], KnownHosts] = {}
-        self._turns: dict[object, threading.Semaphore] = {}
+        self._turns: dict[tuple[Hop | None, str, int], threading.Semaphore] = {}
         self._jumps: dict[tuple[Hop, ...], Link] = {}
         self._jump_locks: dict[tuple[Hop, ...], threading.Lock] = {}
         self._lock = threading.Lock()
@@ -76,8 +73,8 @@ class SshConnector:
     def _open(self, hop: Hop, via: Link | None) -> Link:
         known = self._known_hosts(hop)
         with self._lock:
-            gate: object = via if via is not None else (hop.address, hop.port)
-            turn = self._turns.setdefault(gate, threading.Semaphore(MAX_HANDSHAKES))
+            server = (via.hop if via else None, hop.address, hop.port)
+            turn = self._turns.setdefault(server, threading.Semaphore(MAX_HANDSHAKES))
         key_types = known.key_types(hop.key_name, hop.port)
         return open_link(hop, via, self._ring, key_types, lambda hop, key: self._check(known, hop, key), turn)
 
@@ -157,6 +154,12 @@ class SshTransport:
         link = self._reach()
         try:
             channel = self._forward(link, (address, port), deadline)
+            if channel is None:
+                link.close()
+                link = self._reach()
+                channel = self._forward(link, (address, port), deadline)
+            if channel is None:
+                raise _cut(link)
             return exchange(channel, place, request, timeout_s=max(0.05, deadline - time.monotonic()))
         except TimeoutError:
             raise TransportError(
@@ -275,19 +278,23 @@ class SshTransport:
             "or the account may run no commands.",
         )
 
-    def _forward(self, link: Link, place: tuple[str, int], deadline: float) -> paramiko.Channel:
+    def _forward(self, link: Link, place: tuple[str, int], deadline: float) -> paramiko.Channel | None:
+        """Open a way to a port of the host; None where the connection is dead."""
+        left = max(0.05, deadline - time.monotonic())
         try:
-            # One at a time: paramiko keeps the reason of a refusal per connection.
-            with link.forwarding:
-                left = max(0.05, deadline - time.monotonic())
-                return link.protocol.open_channel("direct-tcpip", place, ("127.0.0.1", 0), timeout=left)
-        except paramiko.ChannelException as refusal:
-            if refusal.code != 1:
-                raise PortClosedError(f"{link.hop.where}: nothing listens on {authority_of(*place)}.") from None
-            raise TransportError(
-                Trouble.PROTOCOL,
-                f"{link.hop.where} allows no forwarding; readiness needs `AllowTcpForwarding yes` in its sshd_config.",
-            ) from None
+            return link.protocol.open_channel("direct-tcpip", place, ("127.0.0.1", 0), timeout=left)
+        except (EOFError, OSError, paramiko.SSHException) as refusal:
+            if not link.alive:
+                return None
+            if time.monotonic() >= deadline:
+                raise TimeoutError from None
+            if isinstance(refusal, paramiko.ChannelException) and refusal.code == 1:
+                raise TransportError(
+                    Trouble.PROTOCOL,
+                    f"{link.hop.where} allows no forwarding: set `AllowTcpForwarding yes` in its sshd_config.",
+                ) from None
+            # paramiko keeps one reason per connection: of two refusals at once, one comes without.
+            raise PortClosedError(f"{link.hop.where}: nothing listens on {authority_of(*place)}.") from None
 
 
 def _send(link: Link, channel: paramiko.Channel, text: bytes, deadline: float, timeout_s: float) -> None:
@@ -316,7 +323,7 @@ def _late(link: Link, timeout_s: float) -> TransportError:
 
 
 def _cut(link: Link) -> TransportError:
-    return TransportError(Trouble.CLOSED, f"{link.hop.where}: the connection broke while a script ran.")
+    return TransportError(Trouble.CLOSED, f"{link.hop.where}: the connection broke while it was in use.")
 
 
 def _distrusted(hop: Hop, key: bytes, verdict: Verdict, file: Path) -> TransportError:

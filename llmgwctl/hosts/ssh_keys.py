@@ -36,6 +36,7 @@ class KeyRing:
 
     def __init__(self) -> None:
         self._files: dict[str, Identity | str] = {}
+        self._publics: dict[str, bytes] = {}
         self._agents: dict[str, _Agent | None] = {}
         self._accepted: dict[tuple[str, ...], Identity] = {}
         self._lock = threading.Lock()
@@ -48,20 +49,23 @@ class KeyRing:
             problems: list[str] = []
             held = self._held(hop)
             named = [os.path.expanduser(f) for f in hop.identity_files or USUAL_FILES]
-            wanted = {blob for f in named if (blob := _public_half(f))}
+            wanted = {blob for f in named if (blob := self._public(f))}
             found += [i for i in held if i.key.asbytes() in wanted]
             if not hop.identities_only:
                 found += held
             in_agent = {i.key.asbytes() for i in held}
             for file in named:
                 # A key that the agent holds may be encrypted on disk; the file then is not needed.
-                if _public_half(file) not in in_agent:
+                if self._public(file) not in in_agent:
                     loaded = self._load(file, needed=bool(hop.identity_files))
                     if isinstance(loaded, Identity):
                         found.append(loaded)
                     elif loaded:
                         problems.append(loaded)
-            return list({_what_is_shown(i.key): i for i in reversed(found)}.values())[::-1], problems
+            different: dict[bytes, Identity] = {}
+            for identity in found:
+                different.setdefault(_what_is_shown(identity.key), identity)
+            return list(different.values()), problems
 
     def remember(self, hop: Hop, identity: Identity) -> None:
         """Try this key first for hosts of the same user and the same settings."""
@@ -86,6 +90,11 @@ class KeyRing:
         agent = self._agents[path]
         keys = agent.get_keys() if agent else ()
         return [Identity(key, f"the agent ({key.comment})" if key.comment else "the agent") for key in keys]
+
+    def _public(self, file: str) -> bytes:
+        if file not in self._publics:
+            self._publics[file] = _public_half(file)
+        return self._publics[file]
 
     def _load(self, file: str, *, needed: bool) -> Identity | str:
         if file not in self._files:

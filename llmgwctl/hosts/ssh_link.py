@@ -22,6 +22,9 @@ from llmgwctl.hosts.transport import TransportError, Trouble
 MAX_SESSIONS = 5
 """Sessions at once on a connection: sshd's MaxSessions is 10, and it may still count as many that have just ended."""
 
+MAX_HANDSHAKES = 8
+"""Simultaneous logins at one server, or through one jump host; sshd drops some beyond 10 (MaxStartups)."""
+
 KEEPALIVE_S = 20
 DEAD_PEER_MS = 60_000
 MAX_TRIES = 4
@@ -51,7 +54,7 @@ class Link:
         self.hop = hop
         self.protocol = protocol
         self.sessions = threading.BoundedSemaphore(MAX_SESSIONS)
-        self.forwarding = threading.Lock()
+        self.handshakes = threading.BoundedSemaphore(MAX_HANDSHAKES)
         self._wire = wire
 
     @property
@@ -96,15 +99,18 @@ def open_link(
 ) -> Link:
     """Connect and log in within the hop's time-out; a dropped handshake is tried again, a refusal is not.
 
-    `turn` limits how many handshakes one server sees at once (sshd drops some beyond MaxStartups); waiting for it
-    does not count.
+    `turn` limits how many logins one server sees at once; waiting for it, or for a turn at the jump host, does not
+    count.
     """
     with turn:
         deadline = time.monotonic() + hop.connect_timeout_s
         for attempt in range(1, MAX_TRIES + 1):
+            # Not within the jump host's turn: dead hosts behind it would hold up the living.
             wire = _dial(hop, via, deadline)
             try:
-                return _log_in(hop, wire, ring, key_types, check, deadline)
+                with via.handshakes if via else contextlib.nullcontext():
+                    deadline = max(deadline, time.monotonic() + hop.connect_timeout_s / 2)
+                    return _log_in(hop, wire, ring, key_types, check, deadline)
             except _DroppedError as drop:
                 wire.shut()
                 pause = random.uniform(0.1, 0.4) * 2**attempt
@@ -170,11 +176,8 @@ def _dial_directly(hop: Hop, deadline: float) -> socket.socket:
 
 def _dial_through(hop: Hop, via: Link, deadline: float) -> Wire:
     try:
-        with via.forwarding:
-            left = max(0.1, deadline - time.monotonic())
-            return Wire(
-                via.protocol.open_channel("direct-tcpip", (hop.address, hop.port), ("127.0.0.1", 0), timeout=left)
-            )
+        left = max(0.1, deadline - time.monotonic())
+        return Wire(via.protocol.open_channel("direct-tcpip", (hop.address, hop.port), ("127.0.0.1", 0), timeout=left))
     except paramiko.ChannelException as refusal:
         why = (
             "does not allow forwarding (AllowTcpForwarding, PermitOpen)"

@@ -111,9 +111,9 @@ def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
 
 
 @contextlib.contextmanager
-def user(name: str, shell: str) -> Iterator[str]:
-    """Make a user for the time of a test run; needs root. Its home is removed with it."""
-    drop_user(name)
+def user(purpose: str, shell: str) -> Iterator[str]:
+    """Make a user of this test run's own; needs root. It is removed with its home and its processes."""
+    name = f"llmgw-{purpose}-{os.getpid()}"
     # A `*` is no password and no lock: sshd refuses locked accounts.
     subprocess.run(["useradd", "-m", "-p", "*", "-s", shell, name], check=True)
     try:
@@ -138,7 +138,7 @@ def plain_user() -> Iterator[str]:
     if not IS_ROOT:
         yield getpass.getuser()
         return
-    with user("llmgwtest", "/bin/sh") as name:
+    with user("test", "/bin/sh") as name:
         yield name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import os
 import shutil
@@ -35,7 +36,7 @@ def test_the_login_shell_does_not_matter(client: Client, server: Sshd, name: str
     if shutil.which(SHELLS[name]) is None:
         pytest.skip(f"{name} is not installed")
     script = "x='a \"b\" $c !d'\ncat <<'E'\nhere `doc`\nE\nprintf '%s\\n' \"$x\"; [ 1 = 1 ] && exit 7"
-    with user(f"llmgw{name}", SHELLS[name]) as login:
+    with user(name, SHELLS[name]) as login:
         done = client.to(server, user=login).run(script, timeout_s=30)
     assert (done.exit_status, done.stdout) == (7, b'here `doc`\na "b" $c !d\n')
 
@@ -44,8 +45,8 @@ def test_a_chatty_bashrc_does_not_hide_the_answer(client: Client, server: Sshd):
     """What rc files print comes before the script's output, and both streams arrive."""
     if not IS_ROOT:
         pytest.skip("making users needs root")
-    with user("llmgwchatty", "/bin/bash") as login:
-        home = Path("/home/llmgwchatty")
+    with user("chatty", "/bin/bash") as login:
+        home = Path(f"~{login}").expanduser()
         (home / ".bashrc").write_text("echo Welcome to the machine; echo warning >&2\n")
         done = client.to(server, user=login).run("echo begin-1f; echo ok; echo end-1f", timeout_s=30)
     assert done.stdout == b"Welcome to the machine\nbegin-1f\nok\nend-1f\n"
@@ -323,6 +324,35 @@ def test_a_jump_host_that_cannot_reach_the_host(client: Client, serve: Callable[
     assert caught.value.code == "jump"
     assert f"127.0.0.1:{jump.port}" in caught.value.message
     assert f"127.0.0.1:{host.port}" in caught.value.message
+
+
+def test_dead_hosts_behind_a_jump_host_do_not_hold_up_the_living(client: Client, serve: Callable[..., Sshd]):
+    """Twelve silent hosts, more than logins at once through a jump host, and one that lives behind it: it answers."""
+    inner, jump = serve(), serve()
+    for server in (inner, jump):
+        client.trust(server)
+    connector = client.connector(connect_timeout_s=2)
+    where = f"127.0.0.1:{jump.port}"
+
+    def probe(host: Host) -> Node:
+        connector.connect(host).run("true", timeout_s=20)
+        return Node(host.name)
+
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(12)]
+        hosts = [Host(f"a-{n:02}", "127.0.0.1", port=s.getsockname()[1], jump=where) for n, s in enumerate(silent)]
+        hosts.append(client.host(inner, "b", jump=where))
+        observed = gather(hosts, probe, workers=13, deadline_s=30, taken_at="2026-01-01T00:00:00Z")
+    assert [n.name for n in observed.nodes if n.reachable] == ["b"]
+    assert all("key exchange" in (n.error or "") for n in observed.nodes[:-1])
+
+
+def test_http_is_sent_again_over_a_new_connection(client: Client, server: Sshd, engine_port: int):
+    """A connection that died before a request is made anew for it."""
+    transport = client.to(server)
+    transport.run("true", timeout_s=20)
+    server.drop_connections()
+    assert transport.http("127.0.0.1", engine_port, HttpRequest("GET", "/health"), timeout_s=10).status == 200
 
 
 def test_the_key_of_a_jump_host_is_checked_too(client: Client, serve: Callable[..., Sshd]):
