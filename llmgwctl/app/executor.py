@@ -69,6 +69,7 @@ class Executor:
         self._lock = threading.Lock()
         self._over = False
         self._lineage = writer.begin()
+        self._orders: dict[str, int] = {}
         self._order = max((r.order for r in writer.state.replicas.values()), default=0)
 
     def run(self, plan: Plan, parallelism: int) -> Outcome:
@@ -139,6 +140,9 @@ class Executor:
                 left.append(action)
                 continue
             running[_key(action)] = action
+            if action.starts:  # counted here, in the plan's order, not as the threads happen to run
+                self._order += 1
+                self._orders[_key(action)] = self._order
             threading.Thread(target=self._run_one, args=(action, finished), daemon=True).start()
         return left
 
@@ -224,10 +228,7 @@ class Executor:
     def _start(self, action: Action) -> None:
         """Record the intent, start every member, wait until the head serves, record the result."""
         secrets = [self._secrets.of_launch(launch) for launch in action.launches]
-        with self._lock:
-            self._order += 1
-            order = self._order
-        record = _record(action, order, recorded_digests(action.launches[0], secrets[0], self._lineage))
+        record = _record(action, self._orders[_key(action)], recorded_digests(action.launches[0], secrets[0], self._lineage))
         self._put(record)
         boot_ids = []
         try:

@@ -83,51 +83,15 @@ def nominal_size_gib(memory_mib: int, sizes_gib: tuple[int, ...]) -> int | None:
 
 _CLASS = re.compile(r"[a-z0-9]+-(\d+gb|unified)")
 _VGPU = re.compile(r"^(?:GRID|NVIDIA)\s+(\S+?)-(?:\d+-)?(\d+)[QCAB]\d?(?:ME|MEP)?$", re.IGNORECASE)
-_MAKERS = frozenset(
-    [
-        "nvidia",
-        "amd",
-        "ati",
-        "intel",
-        "corporation",
-        "instinct",
-        "geforce",
-        "tesla",
-        "quadro",
-        "radeon",
-        "ascend",
-        "huawei",
-        "inc",
-        "advanced",
-        "micro",
-        "devices",
-    ]
-)
+_MAKERS = frozenset({
+    "nvidia", "amd", "ati", "intel", "corporation", "instinct", "geforce", "tesla", "quadro", "radeon", "ascend",
+    "huawei", "inc", "advanced", "micro", "devices",
+})  # fmt: skip
 # Words beside the family that say nothing about what fits: form factor, kind of memory, cooling.
-_NEUTRAL = frozenset(
-    [
-        "sxm",
-        "sxm2",
-        "sxm3",
-        "sxm4",
-        "sxm5",
-        "sxm6",
-        "sxm7",
-        "pcie",
-        "pci",
-        "oam",
-        "hbm2",
-        "hbm2e",
-        "hbm3",
-        "hbm3e",
-        "ac",
-        "lc",
-        "graphics",
-        "gpu",
-        "accelerator",
-        "generation",
-    ]
-)
+_NEUTRAL = frozenset({
+    "sxm", "sxm2", "sxm3", "sxm4", "sxm5", "sxm6", "sxm7", "pcie", "pci", "oam", "hbm2", "hbm2e", "hbm3", "hbm3e", "ac",
+    "lc", "graphics", "gpu", "accelerator", "generation",
+})  # fmt: skip
 _PRO_WORDS = frozenset(["blackwell", "workstation", "server", "edition", "max", "q"])
 _SIZE = re.compile(r"(\d+)g(?:i?b)?")
 _UNIFIED = frozenset({"gb10", "jetson-orin", "jetson-thor", "jetson-xavier"})

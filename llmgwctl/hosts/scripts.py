@@ -163,6 +163,8 @@ done
 def unit_text(replica_root: str, supervisor: str) -> str:
     """Return the template unit of every replica below a replica directory."""
     root = replica_root.replace("%", "%%")
+    # Without a slice of its own name nothing is left of the template once its instances are gone.
+    slice_name = "app.slice" if supervisor == "systemd-user" else "system.slice"
     target = "default.target" if supervisor == "systemd-user" else "multi-user.target"
     return f"""# Written by llmgwctl; removed with the last replica.
 [Unit]
@@ -179,6 +181,7 @@ Restart=always
 RestartSec={RESTART_DELAY_S}
 KillMode=mixed
 TimeoutStopSec=900
+Slice={slice_name}
 LimitNOFILE=1048576
 LimitMEMLOCK=infinity
 TasksMax=infinity
@@ -209,6 +212,7 @@ if [ -z "${{LLMGWCTL_CLEAN:-}}" ]; then
   exec env -i LLMGWCTL_CLEAN=1 HOME="${{home:-/}}" PATH="{PATH}:${{home:-}}/.local/bin" LANG=C.UTF-8 USER="$(id -un)" /bin/sh "$dir/run"
 fi
 unset LLMGWCTL_CLEAN
+rm -f ready
 {_device_lines(launch)}
 {exports}
 if [ -f secrets ]; then . ./secrets; fi

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,10 +14,10 @@ import paramiko
 from llmgwctl.domain.desired import Host, SshSettings
 from llmgwctl.hosts import envelope
 from llmgwctl.hosts.http_exchange import authority_of, exchange
-from llmgwctl.hosts.known_hosts import SSH_PORT, KnownHosts, Standing, Verdict
 from llmgwctl.hosts.ssh_config import Hop, Routes
 from llmgwctl.hosts.ssh_keys import KeyRing
-from llmgwctl.hosts.ssh_link import MAX_HANDSHAKES, Link, describe, open_link
+from llmgwctl.hosts.ssh_link import MAX_HANDSHAKES, Link, open_link
+from llmgwctl.hosts.ssh_trust import Trust
 from llmgwctl.hosts.transport import (
     OUTPUT_LIMIT_BYTES,
     Completed,
@@ -29,8 +28,6 @@ from llmgwctl.hosts.transport import (
     Trouble,
 )
 
-SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
-USER_KNOWN_HOSTS = "~/.ssh/known_hosts"
 CHUNK_BYTES = 65536
 POLL_S = 0.25
 LAST_WORDS_S = 2.0
@@ -41,11 +38,9 @@ class SshConnector:
     """Makes the transports of a command; `base_dir` is the configuration's folder. Close it at the end."""
 
     def __init__(self, settings: SshSettings, base_dir: Path) -> None:
-        self._settings = settings
-        self._base_dir = base_dir
         self._routes = Routes(settings)
         self._ring = KeyRing()
-        self._known: dict[tuple[str, ...], KnownHosts] = {}
+        self._trust = Trust(settings, base_dir)
         self._turns: dict[tuple[Hop | None, str, int], threading.Semaphore] = {}
         self._jumps: dict[tuple[Hop, ...], Link] = {}
         self._jump_locks: dict[tuple[Hop, ...], threading.Lock] = {}
@@ -71,12 +66,10 @@ class SshConnector:
         self._ring.close()
 
     def _open(self, hop: Hop, via: Link | None) -> Link:
-        known = self._known_hosts(hop)
         with self._lock:
             server = (via.hop if via else None, hop.address, hop.port)
             turn = self._turns.setdefault(server, threading.Semaphore(MAX_HANDSHAKES))
-        key_types = known.key_types(hop.key_name, hop.port)
-        return open_link(hop, via, self._ring, key_types, lambda hop, key: self._check(known, hop, key), turn)
+        return open_link(hop, via, self._ring, self._trust, turn)
 
     def _jump(self, hops: tuple[Hop, ...]) -> Link:
         with self._lock:
@@ -90,26 +83,6 @@ class SshConnector:
                     raise TransportError(problem.trouble, f"The jump host can't be used: {problem.message}") from None
                 self._jumps[hops] = link
             return link
-
-    def _known_hosts(self, hop: Hop) -> KnownHosts:
-        with self._lock:
-            known = self._known.get(hop.known_hosts)
-            if known is None:
-                own = [self._own_file()] if self._settings.known_hosts else []
-                users = [Path(f) for f in hop.known_hosts or (USER_KNOWN_HOSTS, USER_KNOWN_HOSTS + "2")]
-                paths = [*own, *(p.expanduser() for p in users), SYSTEM_KNOWN_HOSTS]
-                known = self._known[hop.known_hosts] = KnownHosts(paths)
-            return known
-
-    def _own_file(self) -> Path:
-        return self._base_dir / Path(self._settings.known_hosts or USER_KNOWN_HOSTS).expanduser()
-
-    def _check(self, known: KnownHosts, hop: Hop, key: bytes) -> None:
-        verdict = known.check(hop.key_name, hop.port, key)
-        if verdict.standing is Standing.UNKNOWN and self._settings.host_keys == "accept-new":
-            verdict = known.add(self._own_file(), hop.key_name, hop.port, key)
-        if verdict.standing is not Standing.KNOWN:
-            raise _distrusted(hop, key, verdict, self._own_file())
 
 
 class SshTransport:
@@ -125,13 +98,12 @@ class SshTransport:
 
     def run(self, script: str, *, timeout_s: float) -> Completed:
         """Run the script with the host's /bin/sh and wait for its end."""
-        with self._started(envelope.whole(script), timeout_s) as (link, channel, deadline):
-            channel.shutdown_write()
+        with self._started(envelope.whole(script), timeout_s, end=True) as (link, channel, deadline):
             return self._finish(link, channel, deadline, timeout_s)
 
     def stream(self, script: str, on_data: Callable[[bytes], None], *, stop: threading.Event) -> int:
         """Hand on the script's output until it ends or `stop` is set."""
-        with self._started(envelope.watched(script), START_TIMEOUT_S) as (link, channel, _):
+        with self._started(envelope.watched(script), START_TIMEOUT_S, end=False) as (link, channel, _):
             while not stop.is_set():
                 data = _receive(channel, POLL_S)
                 if data == b"":
@@ -141,7 +113,8 @@ class SshTransport:
                 while channel.recv_stderr_ready():
                     channel.recv_stderr(CHUNK_BYTES)
             # The script's watcher sees the end of its input and ends it.
-            channel.shutdown_write()
+            with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
+                channel.shutdown_write()
             patience = time.monotonic() + LAST_WORDS_S
             while time.monotonic() < patience and _receive(channel, POLL_S) != b"":
                 pass
@@ -189,10 +162,10 @@ class SshTransport:
         return link
 
     @contextlib.contextmanager
-    def _started(self, text: bytes, timeout_s: float) -> Iterator[tuple[Link, paramiko.Channel, float]]:
-        """Start the shell and give it the text; connects again where the connection turns out to be dead.
+    def _started(self, text: bytes, timeout_s: float, *, end: bool) -> Iterator[tuple[Link, paramiko.Channel, float]]:
+        """Start the shell and give it the text, and the end of its input if `end`.
 
-        Only what was never sent is sent again: a script must not run twice. Making the connection does not count
+        Connects again where the connection turns out to be dead. Only what was never sent is sent again: a script must not run twice. Making the connection does not count
         towards the deadline that is handed on.
         """
         link = self._reach()
@@ -204,7 +177,7 @@ class SshTransport:
                 channel = self._session(link, deadline, timeout_s, last=last)
                 if channel is not None:
                     with contextlib.closing(channel):
-                        _send(link, channel, text, deadline, timeout_s)
+                        _send(link, channel, text, deadline, timeout_s, end=end)
                         yield link, channel, deadline
                     return
             finally:
@@ -297,10 +270,12 @@ class SshTransport:
             raise PortClosedError(f"{link.hop.where}: nothing listens on {authority_of(*place)}.") from None
 
 
-def _send(link: Link, channel: paramiko.Channel, text: bytes, deadline: float, timeout_s: float) -> None:
+def _send(link: Link, channel: paramiko.Channel, text: bytes, deadline: float, timeout_s: float, *, end: bool) -> None:
     try:
         channel.settimeout(max(0.05, deadline - time.monotonic()))
         channel.sendall(text)
+        if end:
+            channel.shutdown_write()
     except TimeoutError:
         raise _late(link, timeout_s) from None
     except (EOFError, OSError, paramiko.SSHException):
@@ -324,31 +299,3 @@ def _late(link: Link, timeout_s: float) -> TransportError:
 
 def _cut(link: Link) -> TransportError:
     return TransportError(Trouble.CLOSED, f"{link.hop.where}: the connection broke while it was in use.")
-
-
-def _distrusted(hop: Hop, key: bytes, verdict: Verdict, file: Path) -> TransportError:
-    line, shown = verdict.because, describe(key)
-    if verdict.standing is Standing.UNKNOWN or line is None:
-        port = "" if hop.port == SSH_PORT else f"-p {hop.port} "
-        return TransportError(
-            Trouble.HOST_KEY_UNKNOWN,
-            f"{hop.where}: its host key {shown} is in no known_hosts file. If it is right: "
-            f"ssh-keyscan {port}{shlex.quote(hop.key_name)} >> {shlex.quote(str(file))} (compare the fingerprint), "
-            "or set settings.ssh.host_keys: accept-new.",
-        )
-    if verdict.standing is Standing.REVOKED:
-        return TransportError(
-            Trouble.HOST_KEY_CHANGED, f"{hop.where}: its host key {shown} is revoked by {line.file}:{line.line}."
-        )
-    if verdict.standing is Standing.AUTHORITY:
-        return TransportError(
-            Trouble.HOST_KEY_UNKNOWN,
-            f"{hop.where}: only a @cert-authority line knows it ({line.file}:{line.line}), and host certificates are "
-            f"not supported. Add its key {shown} to {file}.",
-        )
-    return TransportError(
-        Trouble.HOST_KEY_CHANGED,
-        f"{hop.where}: ITS HOST KEY HAS CHANGED. Known from {line.file}:{line.line}: {line.key_type} "
-        f"{line.fingerprint}; shown now: {shown}. Either it was installed anew, or someone is in between. "
-        "Only if you know why: remove that line.",
-    )

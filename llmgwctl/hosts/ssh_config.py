@@ -60,11 +60,8 @@ class Routes:
         self._files = (
             [Path(override)] if override else [Path("~/.ssh/config").expanduser(), Path("/etc/ssh/ssh_config")]
         )
-        self._config = paramiko.SSHConfig()
-        try:
-            self._config.parse(line for path in self._files for line in [*_lines(path, "Host *"), "Host *"])
-        except (paramiko.SSHException, ValueError) as problem:
-            raise self._unusable(problem) from problem
+        self._text_lines = [line for path in self._files for line in [*_lines(path, "Host *"), "Host *"]]
+        self._config = self._parsed(self._text_lines)
 
     def to(self, host: Host) -> tuple[Hop, ...]:
         """Return the hops in the order in which they are connected; the host itself is the last.
@@ -99,7 +96,7 @@ class Routes:
         if timeout == SshSettings().connect_timeout_s:
             timeout = float(self._number(written, "connecttimeout") or timeout)
         known_hosts = self._text(written, "userknownhostsfile")
-        command = self._text(written, "proxycommand")
+        command = self._proxy_command(written, user, port)
         return Hop(
             label=label,
             address=address,
@@ -113,6 +110,23 @@ class Routes:
             known_hosts=tuple(os.path.expanduser(f) for f in shlex.split(known_hosts)) if known_hosts else (),
             connect_timeout_s=timeout,
         )
+
+    def _proxy_command(self, written: str, user: str | None, port: int | None) -> str | None:
+        command = self._text(written, "proxycommand")
+        if not command or not (user or port):
+            return command
+        # paramiko fills in %p and %r from the file, where ours are to win: so ours are put before it.
+        ours = [f"Port {port}"] * bool(port) + [f"User {user}"] * bool(user)
+        found = self._parsed([*ours, *self._text_lines]).lookup(written).get("proxycommand")
+        return str(found) if found else None
+
+    def _parsed(self, lines: Iterable[str]) -> paramiko.SSHConfig:
+        config = paramiko.SSHConfig()
+        try:
+            config.parse(lines)
+        except (paramiko.SSHException, ValueError) as problem:
+            raise self._unusable(problem) from problem
+        return config
 
     def _lookup(self, written: str) -> dict[str, object]:
         found = self._lookups.get(written)

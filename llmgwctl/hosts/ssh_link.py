@@ -6,17 +6,15 @@ import contextlib
 import logging
 import random
 import socket
-import subprocess
 import threading
 import time
-from collections.abc import Callable
 
 import paramiko
 
-from llmgwctl.hosts.http_exchange import authority_of
-from llmgwctl.hosts.known_hosts import fingerprint, type_of
 from llmgwctl.hosts.ssh_config import Hop
+from llmgwctl.hosts.ssh_dial import Wire, dial, said
 from llmgwctl.hosts.ssh_keys import Identity, KeyRing
+from llmgwctl.hosts.ssh_trust import Trust
 from llmgwctl.hosts.transport import TransportError, Trouble
 
 MAX_SESSIONS = 5
@@ -26,7 +24,6 @@ MAX_HANDSHAKES = 8
 """Simultaneous logins at one server, or through one jump host; sshd drops some beyond 10 (MaxStartups)."""
 
 KEEPALIVE_S = 20
-DEAD_PEER_MS = 60_000
 MAX_TRIES = 4
 
 # paramiko logs tracebacks, and without a handler Python prints them; what the user has to know is in our errors.
@@ -34,8 +31,6 @@ _LOG = logging.getLogger("paramiko")
 _LOG.addHandler(logging.NullHandler())
 if _LOG.level == logging.NOTSET:
     _LOG.setLevel(logging.CRITICAL)
-
-HostKeyCheck = Callable[[Hop, bytes], None]
 
 
 class _DroppedError(Exception):
@@ -68,35 +63,7 @@ class Link:
         self.protocol.close()
 
 
-class Wire:
-    """What carries a connection: a socket, a channel of a jump host, or a proxy command."""
-
-    def __init__(
-        self, carrier: socket.socket | paramiko.Channel, process: subprocess.Popen[bytes] | None = None
-    ) -> None:
-        self.carrier = carrier
-        self._process = process
-
-    def shut(self) -> None:
-        """Close it so that a thread that reads from it wakes up at once."""
-        if isinstance(self.carrier, socket.socket):
-            with contextlib.suppress(OSError):
-                self.carrier.shutdown(socket.SHUT_RDWR)
-        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
-            self.carrier.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-
-def open_link(
-    hop: Hop,
-    via: Link | None,
-    ring: KeyRing,
-    key_types: tuple[str, ...],
-    check: HostKeyCheck,
-    turn: threading.Semaphore,
-) -> Link:
+def open_link(hop: Hop, via: Link | None, ring: KeyRing, trust: Trust, turn: threading.Semaphore) -> Link:
     """Connect and log in within the hop's time-out; a dropped handshake is tried again, a refusal is not.
 
     `turn` limits how many logins one server sees at once; waiting for it, or for a turn at the jump host, does not
@@ -106,11 +73,11 @@ def open_link(
         deadline = time.monotonic() + hop.connect_timeout_s
         for attempt in range(1, MAX_TRIES + 1):
             # Not within the jump host's turn: dead hosts behind it would hold up the living.
-            wire = _dial(hop, via, deadline)
+            wire = dial(hop, via, deadline)
             try:
                 with via.handshakes if via else contextlib.nullcontext():
                     deadline = max(deadline, time.monotonic() + hop.connect_timeout_s / 2)
-                    return _log_in(hop, wire, ring, key_types, check, deadline)
+                    return _log_in(hop, wire, ring, trust, deadline)
             except _DroppedError as drop:
                 wire.shut()
                 pause = random.uniform(0.1, 0.4) * 2**attempt
@@ -127,80 +94,14 @@ def open_link(
     raise AssertionError("the last try returns or raises")
 
 
-def _dial(hop: Hop, via: Link | None, deadline: float) -> Wire:
-    if via is not None:
-        return _dial_through(hop, via, deadline)
-    if hop.proxy_command:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", f"exec {hop.proxy_command}"],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        return Wire(ours, process)
-    return Wire(_dial_directly(hop, deadline))
-
-
-def _dial_directly(hop: Hop, deadline: float) -> socket.socket:
-    try:
-        found = socket.getaddrinfo(hop.address, hop.port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as problem:
-        raise TransportError(
-            Trouble.DNS, f"{hop.where}: the name {hop.address!r} is not known to DNS or /etc/hosts ({_said(problem)})."
-        ) from None
-    failure: OSError = TimeoutError()
-    for position, (family, kind, number, _, place) in enumerate(found):
-        left = deadline - time.monotonic()
-        if left <= 0:
-            break
-        carrier = socket.socket(family, kind, number)
-        try:
-            # An address that swallows packets must leave time for the others.
-            carrier.settimeout(left / (len(found) - position))
-            carrier.connect(place)
-        except OSError as problem:
-            carrier.close()
-            failure = problem
-            continue
-        # Without this each exchange waits 40 ms for a delayed acknowledgement; paramiko never sets it.
-        carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        carrier.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
-        return carrier
-    raise _not_connected(hop, failure)
-
-
-def _dial_through(hop: Hop, via: Link, deadline: float) -> Wire:
-    try:
-        left = max(0.1, deadline - time.monotonic())
-        return Wire(via.protocol.open_channel("direct-tcpip", (hop.address, hop.port), ("127.0.0.1", 0), timeout=left))
-    except paramiko.ChannelException as refusal:
-        why = (
-            "does not allow forwarding (AllowTcpForwarding, PermitOpen)"
-            if refusal.code == 1
-            else f"can't connect to {authority_of(hop.address, hop.port)} ({refusal.text})"
-        )
-        raise TransportError(Trouble.JUMP, f"{hop.where}: the jump host {via.hop.where} {why}.") from None
-    except (paramiko.SSHException, EOFError, OSError) as problem:
-        raise TransportError(
-            Trouble.JUMP, f"{hop.where}: the jump host {via.hop.where} opens no way to it ({_said(problem)})."
-        ) from None
-
-
-def _log_in(
-    hop: Hop, wire: Wire, ring: KeyRing, key_types: tuple[str, ...], check: HostKeyCheck, deadline: float
-) -> Link:
+def _log_in(hop: Hop, wire: Wire, ring: KeyRing, trust: Trust, deadline: float) -> Link:
     first = _first_words(hop, wire, deadline)
     protocol = _Protocol(wire.carrier)
     protocol.banner_timeout = protocol.handshake_timeout = protocol.auth_timeout = hop.connect_timeout_s + 60
-    _prefer(protocol, key_types)
+    _prefer(protocol, trust.key_types(hop))
     try:
         _exchange_keys(hop, protocol, first, deadline)
-        check(hop, protocol.get_remote_server_key().asbytes())
+        trust.check(hop, protocol.get_remote_server_key().asbytes())
         _authenticate(hop, protocol, ring, deadline)
     except BaseException:
         wire.shut()
@@ -224,7 +125,7 @@ def _first_words(hop: Hop, wire: Wire, deadline: float) -> bytes:
             "its sshd hangs, or something else listens there.",
         ) from None
     except OSError as problem:
-        raise _DroppedError(_said(problem)) from None
+        raise _DroppedError(said(problem)) from None
     if not first:
         raise _DroppedError("without a word")
     if first.startswith((b"Exceeded MaxStartups", b"Not allowed at this time")):
@@ -254,7 +155,7 @@ def _exchange_keys(hop: Hop, protocol: paramiko.Transport, first: bytes, deadlin
     if protocol.is_active():
         return
     problem = protocol.get_exception()
-    words = _said(problem)
+    words = said(problem)
     if first and not first.startswith(b"SSH-"):
         seen = first.decode("ascii", "replace").split("\n")[0].strip()
         shown = "".join(c if c.isprintable() else "?" for c in seen)
@@ -314,29 +215,3 @@ def _accepted(hop: Hop, protocol: paramiko.Transport, identity: Identity, deadli
             Trouble.TIMEOUT, f"{hop.where} does not answer the login within {hop.connect_timeout_s:g} s."
         )
     return protocol.is_authenticated()
-
-
-def _not_connected(hop: Hop, problem: OSError) -> TransportError:
-    if isinstance(problem, TimeoutError):
-        return TransportError(
-            Trouble.TIMEOUT,
-            f"{hop.where} does not answer within {hop.connect_timeout_s:g} s: down, or behind a firewall.",
-        )
-    if isinstance(problem, ConnectionRefusedError):
-        return TransportError(
-            Trouble.REFUSED, f"{hop.where} refuses the connection: no sshd listens on port {hop.port} there."
-        )
-    if isinstance(problem, ConnectionResetError):
-        return TransportError(Trouble.RESET, f"{hop.where} resets the connection.")
-    return TransportError(Trouble.UNREACHABLE, f"{hop.where} can't be reached: {_said(problem)}.")
-
-
-def describe(key: bytes) -> str:
-    """Return a host key's type and fingerprint for a message."""
-    return f"{type_of(key)} {fingerprint(key)}"
-
-
-def _said(problem: BaseException | None) -> str:
-    if isinstance(problem, OSError) and problem.strerror:
-        return problem.strerror
-    return str(problem).strip().rstrip(".") or (type(problem).__name__ if problem else "it ended without a word")

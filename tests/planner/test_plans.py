@@ -183,6 +183,16 @@ def test_a_failed_process_is_started_again():
     assert "killed by signal 9" in plan.actions[0].reason.text
 
 
+def test_a_process_between_two_lives_is_started_at_once():
+    """A process that ended, and that its supervisor would restart in a moment, is told and repaired by an apply."""
+    want = desired([host("a1")], [model("m")])
+    state, seen = running(want, node("a1"))
+    ended = see(seen, "m/0", phase=Phase.STARTING, detail="killed by signal 9; it is restarted")
+    plan = plan_of(want, state, ended)
+    assert brief(plan) == [("start", "m/0", "a1", "failed")]
+    assert "killed by signal 9" in plan.drift[0].text
+
+
 def test_a_restart_by_the_supervisor_is_told_once():
     """A restart is drift until an apply has recorded it."""
     want = desired([host("a1")], [model("m")])

@@ -100,8 +100,8 @@ def test_every_collected_name(row):
     printed, _, device = str(row["printed"]).partition(" + ")
     names = [n for n in re.split(r" / (?=NVIDIA|AMD|GRID)", printed) if n != "..."]
     for name in names:
-        name = re.sub(r" \(A3.*| / \.\.\.$", "", name)
-        got = classify(name, int(memory[0]) if memory else None, pci_device_id=device)
+        bare = re.sub(r" \(A3.*| / \.\.\.$", "", name)
+        got = classify(bare, int(memory[0]) if memory else None, pci_device_id=device)
         if wanted.startswith("vgpu:<parent>"):
             assert re.fullmatch(r"vgpu:(a100-20|a40-48)gb", got), (name, got)
         else:

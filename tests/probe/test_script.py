@@ -35,7 +35,12 @@ COMMANDS = ("cat", "date", "df", "grep", "mkdir", "rm", "sed", "sh", "sleep", "t
 
 
 def run(
-    request: ProbeRequest, *, shell: tuple[str, ...] = ("/bin/sh", "-s"), host: Host = HOST, path: str | None = None, env=None
+    request: ProbeRequest,
+    *,
+    shell: tuple[str, ...] = ("/bin/sh", "-s"),
+    host: Host = HOST,
+    path: str | None = None,
+    env=None,
 ) -> tuple[Node, bytes]:
     script = build_script(request, TOKEN)
     variables = {**os.environ, **(env or {})}
@@ -55,7 +60,7 @@ def run(
 
 @pytest.fixture
 def bin_dir(tmp_path: Path) -> Path:
-    """A folder to put before PATH."""
+    """Make a folder to put before PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     return folder
@@ -221,7 +226,9 @@ def test_without_room_for_answers(options: str, bin_dir: Path, tmp_path: Path):
     probe = subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True)
     if probe.returncode != 0:
         pytest.skip("mount namespaces are not allowed here")
-    node, _ = run(ProbeRequest(replica_dir=str(tmp_path)), shell=("unshare", "-m", "sh", "-c", hide), path=before_path(bin_dir))
+    node, _ = run(
+        ProbeRequest(replica_dir=str(tmp_path)), shell=("unshare", "-m", "sh", "-c", hide), path=before_path(bin_dir)
+    )
     assert [g.uuid for g in node.gpus] == ["GPU-aaaa", "GPU-bbbb"]
 
 
@@ -251,7 +258,7 @@ class Health(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def health():
-    """A real HTTP server whose status can be set."""
+    """Serve HTTP for real, with a status that can be set."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Health)
     server.status = 200
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -261,7 +268,9 @@ def health():
     server.server_close()
 
 
-def make_replica(root: Path, name: str, *, port: int, gpus=(), supervisor: str = "setsid", path: str = "/health") -> Path:
+def make_replica(
+    root: Path, name: str, *, port: int, gpus=(), supervisor: str = "setsid", path: str = "/health"
+) -> Path:
     folder = root / name
     folder.mkdir(parents=True)
     model, _, index = name.rpartition("-")
@@ -315,11 +324,14 @@ def test_a_replica_under_setsid(shell: str, tmp_path: Path, health, supervised, 
     supervised(folder)
     pid = (folder / "pid").read_text().strip()
     tool(bin_dir, "nvidia-smi", GOOD_SMI.format(used=9000, apps=f"GPU-bbbb, {pid}, 8000, vllm"))
-    node, answer = run(
-        ProbeRequest(replica_dir=str(tmp_path / "r")), shell=SHELLS[shell], path=before_path(bin_dir)
-    )
+    node, answer = run(ProbeRequest(replica_dir=str(tmp_path / "r")), shell=SHELLS[shell], path=before_path(bin_dir))
     (replica,) = node.replicas
-    assert (replica.id, replica.phase, replica.lineage, replica.port) == ("chat/0", Phase.READY, "L", health.server_port)
+    assert (replica.id, replica.phase, replica.lineage, replica.port) == (
+        "chat/0",
+        Phase.READY,
+        "L",
+        health.server_port,
+    )
     assert replica.pid == int(pid)
     # One GPU by its declaration, the other by the process that is on it.
     assert [g.taken_by for g in node.gpus] == ["chat/0", "chat/0"]
@@ -376,7 +388,7 @@ def test_health_without_curl(tools: tuple[str, ...], tmp_path: Path, health, sup
     if tools:
         health.status = 503
         node, _ = run(ProbeRequest(replica_dir=str(tmp_path / "r")), path=path)
-        assert node.replicas[0].phase is Phase.STARTING
+        assert node.replicas[0].phase is Phase.UNHEALTHY  # it was seen ready just now
 
 
 def test_systemd_units(tmp_path: Path, health, bin_dir: Path):
@@ -384,15 +396,26 @@ def test_systemd_units(tmp_path: Path, health, bin_dir: Path):
     root = tmp_path / "r"
     for name in ("run-0", "loop-0", "dead-0", "gone-0", "oom-0"):
         make_replica(root, name, port=health.server_port, supervisor="systemd")
+    fields = (
+        "LoadState",
+        "ActiveState",
+        "SubState",
+        "MainPID",
+        "NRestarts",
+        "Result",
+        "ExecMainCode",
+        "ExecMainStatus",
+    )
+    states = {
+        "run-0": "loaded active running 1 2 success 0 0",
+        "loop-0": "loaded activating auto-restart 0 1 exit-code 1 1",
+        "dead-0": "loaded failed failed 0 3 signal 2 9",
+        "gone-0": "not-found inactive dead 0 0 success 0 0",
+        "oom-0": "loaded failed failed 0 0 oom-kill 2 9",
+    }
     blocks = {
-        "run-0": "LoadState=loaded\nActiveState=active\nSubState=running\nMainPID=1\nNRestarts=2\nResult=success\nExecMainCode=0",
-        "loop-0": "LoadState=loaded\nActiveState=activating\nSubState=auto-restart\nMainPID=0\nNRestarts=1\nResult=exit-code\n"
-        "ExecMainCode=1\nExecMainStatus=1",
-        "dead-0": "LoadState=loaded\nActiveState=failed\nSubState=failed\nMainPID=0\nNRestarts=3\nResult=signal\nExecMainCode=2\n"
-        "ExecMainStatus=9",
-        "gone-0": "LoadState=not-found\nActiveState=inactive\nSubState=dead\nMainPID=0\nNRestarts=0\nResult=success\nExecMainCode=0",
-        "oom-0": "LoadState=loaded\nActiveState=failed\nSubState=failed\nMainPID=0\nNRestarts=0\nResult=oom-kill\nExecMainCode=2\n"
-        "ExecMainStatus=9",
+        name: "\n".join(f"{f}={v}" for f, v in zip(fields, values.split(), strict=True))
+        for name, values in states.items()
     }
     text = "\n\n".join(f"Id=llmgwctl-v1@{name}.service\n{block}\nControlGroup=" for name, block in blocks.items())
     (bin_dir / "answer").write_text(text + "\n")
@@ -498,7 +521,9 @@ def test_every_cut_is_noticed():
 def test_clock_that_is_off():
     """A clock that differs by more than two seconds for certain is told."""
     _, answer = run(ProbeRequest())
-    ahead = read_answer(answer, TOKEN, ProbeRequest(), HOST, sent_at=time.time() - 3600.5, received_at=time.time() - 3600)
+    ahead = read_answer(
+        answer, TOKEN, ProbeRequest(), HOST, sent_at=time.time() - 3600.5, received_at=time.time() - 3600
+    )
     assert any("s ahead" in w for w in ahead.warnings)
     assert ahead.clock_skew_s == pytest.approx(3600, abs=70)
 

@@ -365,7 +365,7 @@ def test_the_key_of_a_jump_host_is_checked_too(client: Client, serve: Callable[.
 
 
 def test_a_proxy_command(client: Client, server: Sshd):
-    """ProxyCommand carries the connection; its process ends with the transport."""
+    """ProxyCommand carries the connection, to the configuration's port; its process ends with the transport."""
     relay = client.home / "relay.py"
     relay.write_text(
         "import os,socket,sys,threading\ns=socket.create_connection((sys.argv[1],int(sys.argv[2])))\n"
@@ -373,9 +373,9 @@ def test_a_proxy_command(client: Client, server: Sshd):
         "threading.Thread(target=up,daemon=True).start()\nwhile d:=s.recv(65536): os.write(1,d)\n"
     )
     client.ssh_config.write_text(
-        f"Host gpu-x\n  HostName 127.0.0.1\n  Port {server.port}\n  ProxyCommand {sys.executable} {relay} %h %p\n"
+        f"Host gpu-x\n  HostName 127.0.0.1\n  Port {free_port()}\n  ProxyCommand {sys.executable} {relay} %h %p\n"
     )
-    transport = client.connector().connect(Host("gpu-x", "gpu-x"))
+    transport = client.connector().connect(Host("gpu-x", "gpu-x", port=server.port))
     assert transport.run("echo hi", timeout_s=30).stdout == b"hi\n"
     assert _running(f"{sys.executable} {relay} 127.0.0.1 {server.port}")
     transport.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -64,6 +65,8 @@ class Xpu:
 
 def read_xpu(text: str) -> tuple[Xpu, ...]:
     """Read `xpu-smi discovery`; the memory is told only with `-d ID`."""
+    if text.lstrip().startswith("{"):
+        return _xpu_json(text)
     found: list[Xpu] = []
     for line in text.splitlines():
         name = re.search(r"Device Name:\s*(.*?)\s*\|?\s*$", line)
@@ -73,6 +76,23 @@ def read_xpu(text: str) -> tuple[Xpu, ...]:
         if size and found:
             found[-1] = Xpu(found[-1].product, int(float(size[1])))
     return tuple(found)
+
+
+def _xpu_json(text: str) -> tuple[Xpu, ...]:
+    try:
+        devices = json.loads(text)["device_list"]
+        return tuple(
+            Xpu(
+                str(d["device_name"]),
+                int(d["memory_physical_size_byte"]) // _MIB if "memory_physical_size_byte" in d else None,
+            )
+            for d in devices
+        )
+    except (ValueError, KeyError, TypeError):
+        return ()
+
+
+_MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,10 +49,13 @@ _BDF = r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-9A-Fa-f])?)"
 _DRIVER = (
     "The NVIDIA kernel driver is not running on this host (kernel upgrade without DKMS rebuild, Secure Boot, nouveau)."
 )
-_MISMATCH = "User-space NVIDIA libraries and the loaded kernel module differ in version; reboot the host (or reload the modules)."
+_MISMATCH = (
+    "User-space NVIDIA libraries and the loaded kernel module differ in version; reboot the host "
+    "(or reload the modules)."
+)
 _NVML = (
-    "NVML fails here. Inside a container while the host is fine: the device cgroup was reset (systemctl daemon-reload); "
-    "restart the container. On the host: look into dmesg for Xid errors."
+    "NVML fails here. Inside a container while the host is fine: the device cgroup was reset (systemctl "
+    "daemon-reload); restart the container. On the host: look into dmesg for Xid errors."
 )
 _NO_DEVICES = "The NVIDIA driver runs, but finds no device."
 _FABRIC = "CUDA is not ready (error 802): the fabric manager is missing, stopped or of another version than the driver."
@@ -104,7 +107,8 @@ _KNOWN = (
     _known(r"failed to initialize NVML", "nvml_unknown_error", _NVML),
     _known(r"error 802|system not yet initialized|cudaErrorSystemNotReady", "fabric_not_ready", _FABRIC, None),
     _known(
-        r"no CUDA[- ]capable device|no CUDA devices|driver version is insufficient|cudaErrorNoDevice|CUDA_ERROR_|error 80[34]",
+        r"no CUDA[- ]capable device|no CUDA (?:devices|GPUs)|driver version is insufficient|cudaErrorNoDevice|"
+        r"CUDA_ERROR_|error 80[34]",
         "cuda_not_available",
         "nvidia-smi answers, but CUDA programs find no device.",
         None,
@@ -129,6 +133,12 @@ _KNOWN = (
         "This user may not use sudo on the host.",
         None,
     ),
+    _known(
+        r"missing the following (?:required )?groups|/dev/kfd.*permission denied",
+        "amd_permission_denied",
+        "This user may not open the AMD GPUs: add it to the groups render and video.",
+        None,
+    ),
     _known(r"cannot find a device|can ?not find a device", "amd_smi_device_not_found", "amd-smi knows no such device."),
     _known(
         r"amdgpu not found in modules|DRIVER_NOT_LOADED|detect any GPU devices|ROCk module is NOT loaded|"
@@ -137,8 +147,8 @@ _KNOWN = (
         _AMD,
     ),
     _known(
-        r"not respond|unresponsive|amdgpu.*(?:ring .* timeout|reset)|GPU recovery|AMDSMI_STATUS_(?:TIMEOUT|BUSY|IO|UNEXPECTED)|"
-        r"RSMI_STATUS_(?:BUSY|UNEXPECTED|FILE_ERROR)|low-level error",
+        r"not respond|unresponsive|amdgpu.*(?:ring .* timeout|reset)|GPU recovery|"
+        r"AMDSMI_STATUS_(?:TIMEOUT|BUSY|IO|UNEXPECTED)|RSMI_STATUS_(?:BUSY|UNEXPECTED|FILE_ERROR)|low-level error",
         "amd_gpu_unresponsive",
         "An AMD GPU does not answer; reset it or reboot the host.",
         -1,

@@ -15,7 +15,7 @@ from llmgwctl.hosts.probe.frames import Section
 from llmgwctl.hosts.probe.nvidia import APPS_QUERY, QUERY, GpuProcess, GpuRow, MigRow, read_apps, read_csv, read_list
 from llmgwctl.hosts.probe.nvidia_text import IDLE_MIB
 from llmgwctl.hosts.probe.nvidia_xml import Report, read_xml
-from llmgwctl.hosts.probe.reading import health_message
+from llmgwctl.hosts.probe.telling import health_message
 
 Used = tuple[Gpu, tuple[GpuProcess, ...]]
 """A GPU and the processes on it."""
@@ -26,10 +26,8 @@ def nvidia_gpus(sections: Mapping[str, Section], pci: Sequence[PciDevice]) -> tu
     present = [d for d in pci if d.vendor == "10de" and d.is_display]
     if "nvidia-hung" in sections:
         return [], ["nvidia-smi hangs in the driver (state D), so it was not asked again: reboot the host."]
-    if "late-nvidia" in sections:
-        warnings = ["nvidia-smi did not answer in time; the driver may hang."]
-    else:
-        warnings = []
+    late = ["nvidia-smi did not answer in time; the driver may hang."]
+    warnings = late if "late-nvidia" in sections else []
     listed = sections.get("nvidia-csv")
     if listed is None:
         if present and not warnings:

@@ -14,7 +14,7 @@ class Port:
 
 
 def fabric_of(ports: tuple[Port, ...]) -> str:
-    """Name the fabric that the active ports make; InfiniBand where any of them is (the others are the host's network)."""
+    """Name the fabric that the active ports make: InfiniBand where any is (the others are the host's network)."""
     active = [p for p in ports if p.active]
     if any(not p.ethernet for p in active):
         return "infiniband"

@@ -129,8 +129,9 @@ class Table:
 
 _HEADER = re.compile(r"(?:Driver|KMD) Version:\s*(\S+)")
 _HEADER_CUDA = re.compile(r"CUDA (?:UMD )?Version:\s*(\d\S*)")
-_FIRST = re.compile(r"^\|\s*(\d+)\s+(\S.*?)\s+(On|Off|N/A)\s*\|\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)")
-_FIRST_SICK = re.compile(r"^\|\s*(\d+)\s+(\S.*?)\s+(On|Off|N/A|ERR!)?\s*\|\s*(\S+)?")
+_FIRST = re.compile(
+    r"^\|\s*(\d+)\s+(\S.*?)\s+(On|Off|N/A|ERR!)\s*\|\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d|ERR!|N/A)"
+)
 _USED = re.compile(r"(\d+)MiB\s*/\s*(\d+)MiB")
 _PROCESS = re.compile(
     r"^\|\s*(\d+)\s+(?:(?:\d+|N/A)\s+(?:\d+|N/A)\s+)?(\d+)\s+(C\+G|G\+C|C|G|M\+C)\s+(.*?)\s+(\d+MiB|N/A|\[N/A\])\s*\|"
@@ -188,13 +189,14 @@ def _table_gpu(first: re.Match[str], below: list[str]) -> tuple[GpuRow, bool]:
     third = cells[1] if len(cells) > 1 and len(cells[1]) >= 3 else None
     memory = _USED.search(second[1])
     fan = second[0].startswith("ERR!")
-    health = next((c for c in map(sick, (*second, first[2])) if c), "ok")
+    codes = {sick(c) for c in (*second, first[2])}
+    health = next((c for c in ("gpu_lost", "gpu_requires_reset", "gpu_sensor_error") if c in codes), "ok")
     utilization = re.search(r"(\d+)%", second[2])
     return (
         GpuRow(
             index=int(first[1]),
-            bus_id=first[4],
-            product=first[2],
+            bus_id=value(first[4]) or "",
+            product=value(first[2]) or "",
             total_mib=int(memory[2]) if memory else None,
             used_mib=int(memory[1]) if memory else None,
             unified=not memory and shared_memory(re.sub(r"\s*/.*", "", second[1])),

@@ -13,7 +13,7 @@ from llmgwctl.hosts.probe.nvidia import GpuProcess, GpuRow, MigRow
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `-q -x` or `-q` says; `attached` is the count it claims, as printed. `complete` is False where it was cut."""
+    """What `-q -x` or `-q` says; `attached` is the count it claims; `complete` is False where it was cut."""
 
     gpus: tuple[GpuRow, ...]
     driver: str | None = None

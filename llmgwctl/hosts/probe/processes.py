@@ -111,7 +111,7 @@ class Xid:
     text: str
 
 
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]+)\): (\d+),?\s*(.*)")
+_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]+)\): (\d+),?\s*(.*)")
 XID_MEANINGS = {
     # From NVIDIA's list of Xid errors.
     31: "GPU memory page fault",
@@ -141,3 +141,16 @@ def read_xids(text: str) -> tuple[Xid, ...]:
     for match in _XID.finditer(text):
         found.setdefault((int(match[2]), match[1]), Xid(int(match[2]), match[1], match[3].strip()))
     return tuple(found.values())
+
+
+_BLOCKED = re.compile(r"task (nvidia-smi\S*?|nvidia-persist\S*?):(\d+) blocked for more than")
+_AMD_RESET = re.compile(r"amdgpu ([0-9a-f:.]+): .*(?:ring \S+ timeout|GPU reset|GPU recovery disabled)")
+
+
+def read_kernel_trouble(text: str) -> tuple[str, str] | None:
+    """Read dmesg for a driver that hangs: (code, words); None where there is no such line."""
+    blocked = _BLOCKED.search(text)
+    if blocked:
+        return "driver_hung", f"{blocked[1]} (pid {blocked[2]}) hangs in the driver; reboot the host."
+    reset = _AMD_RESET.search(text)
+    return ("amd_gpu_unresponsive", f"AMD GPU {reset[1]} does not answer; reset or reboot needed.") if reset else None

@@ -16,7 +16,7 @@ _FILES = frozenset({"replica.json", "supervisor", "health", "session", "restarts
 
 @dataclass(slots=True)
 class Folder:
-    """All that is known of one folder; `leader` is 0 where its setsid supervisor lives (1: gone, 2: another process)."""
+    """All that is known of one folder; `leader` is 0 where its setsid supervisor lives, 1 gone, 2 another process."""
 
     name: str
     files: dict[str, list[str]] = field(default_factory=dict)
