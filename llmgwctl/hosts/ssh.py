@@ -165,8 +165,8 @@ class SshTransport:
     def _started(self, text: bytes, timeout_s: float, *, end: bool) -> Iterator[tuple[Link, paramiko.Channel, float]]:
         """Start the shell and give it the text, and the end of its input if `end`.
 
-        Connects again where the connection turns out to be dead. Only what was never sent is sent again: a script must not run twice. Making the connection does not count
-        towards the deadline that is handed on.
+        Connects again where the connection turns out to be dead. Only what was never sent is sent again: a script must
+        not run twice. Making the connection does not count towards the deadline that is handed on.
         """
         link = self._reach()
         deadline = time.monotonic() + timeout_s

@@ -1,0 +1,132 @@
+"""What carries an SSH connection to a host's port: a socket, a proxy command, or a channel of a jump host."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import time
+from typing import Protocol
+
+import paramiko
+
+from llmgwctl.hosts.http_exchange import authority_of
+from llmgwctl.hosts.ssh_config import Hop
+from llmgwctl.hosts.transport import TransportError, Trouble
+
+DEAD_PEER_MS = 60_000
+
+
+class Jump(Protocol):
+    """A connection that is logged in at the jump host."""
+
+    hop: Hop
+    protocol: paramiko.Transport
+
+
+class Wire:
+    """What carries a connection: a socket, a channel of a jump host, or a proxy command."""
+
+    def __init__(
+        self, carrier: socket.socket | paramiko.Channel, process: subprocess.Popen[bytes] | None = None
+    ) -> None:
+        self.carrier = carrier
+        self._process = process
+
+    def shut(self) -> None:
+        """Close it so that a thread that reads from it wakes up at once."""
+        if isinstance(self.carrier, socket.socket):
+            with contextlib.suppress(OSError):
+                self.carrier.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            self.carrier.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def dial(hop: Hop, via: Jump | None, deadline: float) -> Wire:
+    """Reach the hop's port: directly, by its proxy command, or through the jump host."""
+    if via is not None:
+        return _dial_through(hop, via, deadline)
+    if hop.proxy_command:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {hop.proxy_command}"],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        return Wire(ours, process)
+    return Wire(_dial_directly(hop, deadline))
+
+
+def _dial_directly(hop: Hop, deadline: float) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(hop.address, hop.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as problem:
+        raise TransportError(
+            Trouble.DNS, f"{hop.where}: the name {hop.address!r} is not known to DNS or /etc/hosts ({said(problem)})."
+        ) from None
+    failure: OSError = TimeoutError()
+    for position, (family, kind, number, _, place) in enumerate(found):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        carrier = socket.socket(family, kind, number)
+        try:
+            # An address that swallows packets must leave time for the others.
+            carrier.settimeout(left / (len(found) - position))
+            carrier.connect(place)
+        except OSError as problem:
+            carrier.close()
+            failure = problem
+            continue
+        # Without this each exchange waits 40 ms for a delayed acknowledgement; paramiko never sets it.
+        carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        carrier.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
+        return carrier
+    raise _not_connected(hop, failure)
+
+
+def _dial_through(hop: Hop, via: Jump, deadline: float) -> Wire:
+    try:
+        left = max(0.1, deadline - time.monotonic())
+        return Wire(via.protocol.open_channel("direct-tcpip", (hop.address, hop.port), ("127.0.0.1", 0), timeout=left))
+    except paramiko.ChannelException as refusal:
+        why = (
+            "does not allow forwarding (AllowTcpForwarding, PermitOpen)"
+            if refusal.code == 1
+            else f"can't connect to {authority_of(hop.address, hop.port)} ({refusal.text})"
+        )
+        raise TransportError(Trouble.JUMP, f"{hop.where}: the jump host {via.hop.where} {why}.") from None
+    except (paramiko.SSHException, EOFError, OSError) as problem:
+        raise TransportError(
+            Trouble.JUMP, f"{hop.where}: the jump host {via.hop.where} opens no way to it ({said(problem)})."
+        ) from None
+
+
+def _not_connected(hop: Hop, problem: OSError) -> TransportError:
+    if isinstance(problem, TimeoutError):
+        return TransportError(
+            Trouble.TIMEOUT,
+            f"{hop.where} does not answer within {hop.connect_timeout_s:g} s: down, or behind a firewall.",
+        )
+    if isinstance(problem, ConnectionRefusedError):
+        return TransportError(
+            Trouble.REFUSED, f"{hop.where} refuses the connection: no sshd listens on port {hop.port} there."
+        )
+    if isinstance(problem, ConnectionResetError):
+        return TransportError(Trouble.RESET, f"{hop.where} resets the connection.")
+    return TransportError(Trouble.UNREACHABLE, f"{hop.where} can't be reached: {said(problem)}.")
+
+
+def said(problem: BaseException | None) -> str:
+    """Return an exception's words, without numbers and without nothing."""
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror
+    return str(problem).strip().rstrip(".") or (type(problem).__name__ if problem else "it ended without a word")
