@@ -143,8 +143,8 @@ def _check_names(model: Model) -> Iterable[Problem]:
 def _check_name(field: str, name: str, index: int | None) -> Iterable[Problem]:
     if name.startswith("-"):
         yield Problem(field, f"{name!r} begins with a dash", "An engine would take it for a flag: rename it.", index)
-    if any(ord(c) < 32 or ord(c) == 127 for c in name):
-        yield Problem(field, f"{name!r} holds a control character", "Use printable characters only.", index)
+    if "\0" in name:
+        yield Problem(field, f"{name!r} holds a NUL character", "No program can be given one: leave it out.", index)
 
 
 def _check_source(model: Model) -> Iterable[Problem]:

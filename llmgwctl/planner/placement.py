@@ -110,6 +110,7 @@ class Fleet:
     def _fits(self, room: Room, profile: Profile, ports: int, failed: set[str]) -> bool:
         fits = (
             room.open
+            and profile.engine not in room.missing_engines
             and room.has_label(profile.node_selector)
             and room.fits_host(profile)
             and len(room.free(profile.gpu_class, profile.engine)) >= profile.gpus_per_node
@@ -171,7 +172,7 @@ def _request(profile: Profile, ports: int) -> tuple[object, ...]:
     """Return what decides whether a node fits."""
     return (
         profile.gpu_class,
-        profile.engine == "sim",
+        profile.engine,
         profile.gpus_per_node,
         profile.nodes > 1,
         profile.millicores,

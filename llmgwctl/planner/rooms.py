@@ -16,7 +16,7 @@ class Room:
 
     `open` is False where nothing new may be placed (unreachable, cordoned, draining). `whole_*` are the empty
     node's amounts, to tell "full" from "too small". `ports` are taken; `port_ranges` may be given out.
-    `sellable` are the GPUs, by UUID, that work and aren't reserved, free or not.
+    `missing_engines` were looked for on the node and not found. `sellable` are the GPUs, by UUID, that work and aren't reserved, free or not.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Room:
     sellable: dict[str, Gpu] = field(default_factory=dict)
     foreign_gpus: dict[str, int] = field(default_factory=dict)
     unhealthy_gpus: dict[str, int] = field(default_factory=dict)
+    missing_engines: frozenset[str] = frozenset()
 
     def free(self, gpu_class: str | None, engine: str) -> list[Gpu]:
         """Return the free GPUs that a profile may use, lowest index first."""
@@ -114,6 +115,7 @@ def make_room(node: Node, host: Host, settings: Settings) -> Room:
         memory_mib=_left(node.memory_mib, reserve.memory_mib),
         ports=set(node.ports_in_use),
         port_ranges=_port_ranges(settings, node.ephemeral_ports),
+        missing_engines=_missing_engines(node),
     )
     room.whole_millicores, room.whole_memory_mib = room.millicores, room.memory_mib
     reserved = set(reserve.gpus)
@@ -136,6 +138,18 @@ def make_room(node: Node, host: Host, settings: Settings) -> Room:
 
 def _left(amount: int | None, reserved: int) -> int | None:
     return None if amount is None else max(0, amount - reserved)
+
+
+def _missing_engines(node: Node) -> frozenset[str]:
+    """Return the engines that were looked for and not found; nothing where nobody looked (a bare inventory)."""
+    found = node.commands_found
+    if not found:
+        return frozenset()
+    needs_python = {"sim"} if not (found.get("python3") or found.get("sim")) else set()
+    return frozenset({e for e in _LOOKED_FOR if not found.get(e)} | needs_python)
+
+
+_LOOKED_FOR = ("llamacpp", "sglang", "vllm")
 
 
 def _port_ranges(settings: Settings, ephemeral: tuple[int, int]) -> tuple[range, ...]:

@@ -64,7 +64,17 @@ def _profile_causes(
                 ),
             )
         ]
-    open_rooms = [r for r in able if r.open]
+    without = [r.name for r in able if profile.engine in r.missing_engines]
+    if len(without) == len(able):
+        return [
+            Cause(
+                "preflight",
+                f"{head}: engine {profile.engine} was not found on {_names(without)}: install it, or say where it is in "
+                f"hosts.engines.{profile.engine}.command or settings.engines.",
+                numbers,
+            )
+        ]
+    open_rooms = [r for r in able if r.open and profile.engine not in r.missing_engines]
     free = sum(len(r.free(profile.gpu_class, profile.engine)) for r in open_rooms)
     no_port = [r.name for r in open_rooms if _room_now(r, profile) and r.free_ports(1, profile.port) is None]
     if no_port:

@@ -184,7 +184,7 @@ def test_variables_must_be_variables():
         ("llamacpp", {"aliases": ("ok", "a,b")}, "model.aliases"),
         ("llamacpp", {"source": "gpt2"}, "model.source"),
         ("vllm", {"name": "-x"}, "model.name"),
-        ("vllm", {"aliases": ("a\nb",)}, "model.aliases"),
+        ("vllm", {"aliases": ("a\0b",)}, "model.aliases"),
         ("vllm", {"source": "./models/x"}, "model.source"),
         ("vllm", {"source": "~/models/x"}, "model.source"),
         ("sim", {"source": "-x"}, "model.source"),

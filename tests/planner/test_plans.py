@@ -116,6 +116,16 @@ def test_a_multi_node_replica_stays_in_one_fabric():
     assert head.ports > 1
 
 
+def test_an_engine_that_was_looked_for_and_not_found_is_not_placed():
+    """A host without the engine takes no replica of it; a host of which nothing is known may."""
+    want = desired([host("a1"), host("a2")], [model("m", profile(gpus=8), count=2)])
+    found = {"python3": "/usr/bin/python3", "vllm": "", "sglang": "/usr/bin/sglang"}
+    seen = observation(node("a1", commands_found=found), node("a2"))
+    assert brief(plan_of(want, EMPTY, seen)) == [("start", "m/0", "a2", "new")]
+    only = observation(node("a1", commands_found=found), node("a2", gpus=0))
+    assert plan_of(want, EMPTY, only).shortfalls[0].causes[0].code == "preflight"
+
+
 def test_ports_keep_out_of_the_ephemeral_range():
     """A configured port that the kernel may give to an outgoing connection is not used."""
     settings = Settings(ports_from=32766, ports_to=32770)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from llmgwctl.domain.inventory import Disk
 from llmgwctl.hosts.probe.accelerators import PciDevice, pci_number
 from llmgwctl.hosts.probe.frames import Section
-from llmgwctl.hosts.probe.processes import read_proc_tcp
+from llmgwctl.hosts.probe.processes import read_listening_ports
 from llmgwctl.hosts.probe.storage import read_df
 from llmgwctl.hosts.probe.system import cpu_count, limit_bytes, meminfo_of, quota_millicores
 
@@ -148,7 +148,7 @@ def ephemeral_ports(files: Files) -> tuple[int, int]:
 
 def ports(section: Section | None) -> tuple[int, ...]:
     """Return the TCP ports that are listened on."""
-    return read_proc_tcp(section.text) if section else ()
+    return read_listening_ports(section.text) if section else ()
 
 
 def disks(section: Section | None, paths: tuple[str, ...]) -> tuple[tuple[Disk, ...], tuple[str, ...]]:

@@ -51,13 +51,17 @@ def read_listeners(text: str) -> tuple[Listener, ...]:
     return tuple(found)
 
 
-def read_proc_tcp(text: str) -> tuple[int, ...]:
-    """Read /proc/net/tcp and tcp6: the listening ports."""
+def read_listening_ports(text: str) -> tuple[int, ...]:
+    """Read the ports from `ss -ltn`, or from /proc/net/tcp and tcp6 (or both, where ss failed half-way)."""
     ports = set()
     for line in text.splitlines():
         words = line.split()
         if len(words) > 3 and words[3] == "0A":
             ports.add(int(words[1].rpartition(":")[2], 16))
+        elif len(words) > 4 and words[0] == "LISTEN":
+            port = words[3].rpartition(":")[2]
+            if port.isdigit():
+                ports.add(int(port))
     return tuple(sorted(ports))
 
 
