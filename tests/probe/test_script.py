@@ -103,10 +103,13 @@ def test_every_shell(name: str, tmp_path: Path):
     assert node.warnings == ()
 
 
-def test_ports_and_clock():
-    """A listening port is seen; a clock that agrees gives no warning."""
+@pytest.mark.parametrize("with_ss", [True, False])
+def test_ports_and_clock(with_ss: bool, bin_dir: Path):
+    """A listening port is seen, by ss or without it; a clock that agrees gives no warning."""
+    if not with_ss:
+        tool(bin_dir, "ss", "exit 1")
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
-        node, _ = run(ProbeRequest())
+        node, _ = run(ProbeRequest(), path=before_path(bin_dir))
         assert server.server_port in node.ports_in_use
     low, high = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
     assert node.ephemeral_ports == (int(low), int(high))
