@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from llmgwctl.hosts.probe.failures import first_line, read_failure
 from llmgwctl.hosts.probe.request import ProbeError
 
+_NEEDED = frozenset({"base", "replicas", "finish"})
+"""Without them an answer is none: a host must not look as if its replicas were gone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Section:
@@ -22,7 +25,7 @@ class Section:
 
 
 def sections(answer: bytes, token: str, host: str) -> dict[str, Section]:
-    """Return the sections by name. Raises ProbeError where there is none, or the last is missing."""
+    """Return the sections by name. Raises ProbeError where one that is needed is missing."""
     text = answer.decode("utf-8", "replace")
     if "\r" in text:  # a terminal in between
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -30,7 +33,7 @@ def sections(answer: bytes, token: str, host: str) -> dict[str, Section]:
     pattern = re.compile(rf"{re.escape(token)} B (\S+)\n(.*?)\n?{re.escape(token)} E \1 (\d+)", re.DOTALL)
     for name, body, status in pattern.findall(text):
         found.setdefault(name, Section(body, int(status)))
-    if "finish" in found and "base" in found:
+    if found.keys() >= _NEEDED:
         return found
     raise ProbeError(_why(text, token, found, host))
 

@@ -45,9 +45,7 @@ class Replicas:
 
 def read_replicas(sections: Mapping[str, Section], ports: Iterable[int]) -> Replicas:
     """Read the folders; `ports` are those that are listened on, for hosts where nothing can ask over HTTP."""
-    section = sections.get("replicas")
-    if section is None:
-        return Replicas("", warnings=("The host did not tell its replicas.",))
+    section = sections["replicas"]
     folders: dict[str, Folder] = {}
     warnings: list[str] = []
     root = ""
