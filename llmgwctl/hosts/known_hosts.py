@@ -61,7 +61,7 @@ class KnownHosts:
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._plain: dict[str, list[KnownKey]] = {}
-        self._hashed: list[KnownKey] = []
+        self._hashed: list[tuple[bytes, bytes, KnownKey]] = []
         self._patterns: list[KnownKey] = []
         self._found: dict[str, tuple[KnownKey, ...]] = {}
         self._lock = threading.Lock()
@@ -119,8 +119,8 @@ class KnownHosts:
             finally:
                 os.close(handle)
             if verdict.because:
-                self._index(verdict.because)
-                self._found.clear()
+                named = _named(name, port)
+                self._found[named] = (*self._matching(named), verdict.because)
             return verdict
 
     def _entries(self, name: str, port: int) -> tuple[KnownKey, ...]:
@@ -133,14 +133,24 @@ class KnownHosts:
         found = self._found.get(name)
         if found is None:
             entries = list(self._plain.get(name, ()))
-            entries += [e for e in self._hashed if _hash_matches(e.names, name)]
+            entries += self._take_hashed(name)
             entries += [e for e in self._patterns if _pattern_matches(e.names, name)]
             found = self._found[name] = tuple(entries)
         return found
 
+    def _take_hashed(self, name: str) -> list[KnownKey]:
+        """Find a name's hashed lines, and look at them no more: each is one name's, and each look costs a hash."""
+        text = name.encode()
+        matches = [h for h in self._hashed if hmac.digest(h[0], text, "sha1") == h[1]]
+        if matches:
+            self._hashed = [h for h in self._hashed if h not in matches]
+        return [entry for _, _, entry in matches]
+
     def _index(self, entry: KnownKey) -> None:
         if entry.names.startswith("|1|"):
-            self._hashed.append(entry)
+            hashed = _unpack_hash(entry.names)
+            if hashed:
+                self._hashed.append((*hashed, entry))
         elif any(c in entry.names for c in "*?!"):
             self._patterns.append(entry)
         else:
@@ -177,12 +187,13 @@ def _named(name: str, port: int) -> str:
     return name.lower() if port == SSH_PORT else f"[{name.lower()}]:{port}"
 
 
-def _hash_matches(hashed: str, name: str) -> bool:
+def _unpack_hash(names: str) -> tuple[bytes, bytes] | None:
+    """Return salt and HMAC-SHA1 of `|1|salt|hash`; None where it is neither."""
     try:
-        _, _, salt, digest = hashed.split("|")
-        return hmac.digest(base64.b64decode(salt), name.encode(), "sha1") == base64.b64decode(digest)
+        _, _, salt, digest = names.split("|")
+        return base64.b64decode(salt), base64.b64decode(digest)
     except (ValueError, binascii.Error):
-        return False
+        return None
 
 
 def _pattern_matches(patterns: str, name: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -80,3 +82,15 @@ def test_local_use_does_not_load_paramiko():
     """The protocol, the local transport and the gatherer cost no import of the SSH library."""
     code = "import sys, llmgwctl.hosts.local, llmgwctl.hosts.gather; sys.exit('paramiko' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_sudo_runs_the_script_as_root():
+    """With `sudo: true` the shell is root's; where sudo asks for a password, the error says what sudoers needs."""
+    if shutil.which("sudo") is None:
+        pytest.skip("sudo is not installed")
+    here = LocalTransport(Host("here", "127.0.0.1", connection=Connection.LOCAL, sudo=True))
+    try:
+        assert here.run("id -u", timeout_s=10).stdout == b"0\n"
+    except TransportError as problem:
+        assert os.geteuid() != 0
+        assert "NOPASSWD" in problem.message
