@@ -132,7 +132,7 @@ class Executor:
 
         The threads are daemons: one that hangs on a dead host must not hold up the end of the program.
         """
-        left = []
+        left: list[Action] = []
         for position, action in enumerate(waiting):
             if len(running) >= parallelism:
                 return left + waiting[position:]
@@ -206,7 +206,7 @@ class Executor:
         for member in reversed(record.members):
             host = self._hosts.get(member.node)
             if host is not None:
-                self._sessions.of(host).stop(member.launch)
+                self._sessions.of(host).stop(member.launch, self._lineage)
         if forget:
             self._remove(record)
 
@@ -228,7 +228,8 @@ class Executor:
     def _start(self, action: Action) -> None:
         """Record the intent, start every member, wait until the head serves, record the result."""
         secrets = [self._secrets.of_launch(launch) for launch in action.launches]
-        record = _record(action, self._orders[_key(action)], recorded_digests(action.launches[0], secrets[0], self._lineage))
+        digests = recorded_digests(action.launches[0], secrets[0], self._lineage)
+        record = _record(action, self._orders[_key(action)], digests)
         self._put(record)
         boot_ids = []
         try:
@@ -249,16 +250,19 @@ class Executor:
             for place, launch in zip(action.placement, action.launches, strict=True):
                 self._sessions.of(self._hosts[place.node]).mark_ready(launch)
         except LlmgwctlError as problem:
-            self._clean_up(action, record, len(boot_ids), problem)
+            self._clean_up(action, record, problem)
             raise
         members = tuple(replace(m, boot_id=boot) for m, boot in zip(record.members, boot_ids, strict=True))
         self._put(replace(record, members=members, starting=False))
 
-    def _clean_up(self, action: Action, record: ReplicaRecord, started: int, problem: LlmgwctlError) -> None:
-        """Stop what a failed start had begun, and forget it; what can't be cleaned up stays recorded."""
+    def _clean_up(self, action: Action, record: ReplicaRecord, problem: LlmgwctlError) -> None:
+        """Stop what a failed start may have begun, and forget it; what can't be cleaned up stays recorded.
+
+        Every member is stopped, also one whose start gave an error: a lost answer is no proof that nothing runs.
+        """
         try:
-            for place, launch in reversed(list(zip(action.placement, action.launches, strict=True))[:started]):
-                self._sessions.of(self._hosts[place.node]).stop(launch)
+            for place, launch in reversed(list(zip(action.placement, action.launches, strict=True))):
+                self._sessions.of(self._hosts[place.node]).stop(launch, self._lineage)
         except LlmgwctlError as second:
             problem.detail = f"{problem.detail}\nIt could not be cleaned up either: {second.message}".strip()
             return

@@ -71,7 +71,8 @@ class LazyGroup(click.Group):
         "max_content_width": 110,
     },
     epilog="Exit codes: 0 done or nothing to do, 1 error, 2 changes pending (plan --detailed-exitcode), "
-    "3 configuration invalid, 4 not everything can be placed (--require-all), 5 state, lock or stale plan, 6 host unreachable, "
+    "3 configuration invalid, 4 not everything can be placed (--require-all), 5 state, lock or stale plan, "
+    "6 host unreachable, "
     "7 apply incomplete, 64 usage, 130 interrupted.",
 )
 @click.option("-C", "directory", metavar="DIR", default=".", help="The configuration directory (default: this one).")

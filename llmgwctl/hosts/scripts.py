@@ -317,7 +317,7 @@ def log_script(root: str, folder: str, lines: int, *, follow: bool) -> str:
     )
 
 
-def stop_script(launch: LaunchSpec, gpu_wait_s: int) -> str:
+def stop_script(launch: LaunchSpec, lineage: str, gpu_wait_s: int) -> str:
     """Return the script that ends a member: TERM to its leader, then KILL to its whole group, then the proof.
 
     The leader alone gets TERM, because workers that die under their engine leave false traces; KILL goes to the
@@ -330,6 +330,7 @@ def stop_script(launch: LaunchSpec, gpu_wait_s: int) -> str:
     body = f"""{_folder(launch.root, launch.folder)}
 if [ -d "$dir" ]; then
   cd "$dir" || die {STILL_THERE} "cannot look into $dir"
+  [ ! -e replica.json ] || grep -qF {quote(f'"lineage": {json.dumps(lineage)}')} replica.json || exit 0
   : > stopping 2>/dev/null
   supervisor=$(cat supervisor 2>/dev/null)
   ctl=systemctl

@@ -93,8 +93,11 @@ class HostSession(Protocol):
         """Record on the host that the member was seen ready."""
         ...
 
-    def stop(self, launch: LaunchSpec) -> None:
-        """End the member and remove its folder; returns with the proof that port and GPUs are free."""
+    def stop(self, launch: LaunchSpec, lineage: str) -> None:
+        """End the member and remove its folder; returns with the proof that port and GPUs are free.
+
+        What is under that name of another state is not ours to stop, and is left alone.
+        """
         ...
 
     def log_tail(self, root: str, folder: str, lines: int) -> str:

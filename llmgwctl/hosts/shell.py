@@ -92,10 +92,10 @@ class ShellSession:
         if done.exit_status != 0:
             raise LlmgwctlError(f"{self.host.name}: {_said(done)}")
 
-    def stop(self, launch: LaunchSpec) -> None:
-        """End the member and remove its folder."""
+    def stop(self, launch: LaunchSpec, lineage: str) -> None:
+        """End the member and remove its folder, if it is of our state."""
         patience = launch.stop.grace_s + launch.stop.second_grace_s + GPU_WAIT_S * 2 + self._timeout_s
-        done = self._reach().run(scripts.stop_script(launch, GPU_WAIT_S), timeout_s=patience)
+        done = self._reach().run(scripts.stop_script(launch, lineage, GPU_WAIT_S), timeout_s=patience)
         if done.exit_status != 0:
             raise StopError(f"{launch.folder} on {self.host.name} is not stopped: {_said(done)}")
 

@@ -196,11 +196,13 @@ class SimulatedSession:
     def mark_ready(self, launch: LaunchSpec) -> None:
         """Do nothing: pretended processes are born ready."""
 
-    def stop(self, launch: LaunchSpec) -> None:
-        """End a pretended process."""
+    def stop(self, launch: LaunchSpec, lineage: str) -> None:
+        """End a pretended process, if it is of our state."""
         self._must_answer()
-        self._materialise("")
-        self._world.remove(self.host.name, launch.folder)
+        self._materialise(lineage)
+        for process in self._world.processes(self.host.name) or ():
+            if process["folder"] == launch.folder and process["lineage"] in ("", lineage):
+                self._world.remove(self.host.name, launch.folder)
 
     def log_tail(self, root: str, folder: str, lines: int) -> str:
         """Return what a pretended process would have logged."""

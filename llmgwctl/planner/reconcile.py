@@ -13,7 +13,6 @@ from llmgwctl.planner.options import PlanOptions
 from llmgwctl.planner.sequence import in_safe_order
 from llmgwctl.planner.survey import survey
 
-
 _DEFAULTS = PlanOptions()
 
 

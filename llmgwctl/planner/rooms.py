@@ -16,7 +16,8 @@ class Room:
 
     `open` is False where nothing new may be placed (unreachable, cordoned, draining). `whole_*` are the empty
     node's amounts, to tell "full" from "too small". `ports` are taken; `port_ranges` may be given out.
-    `missing_engines` were looked for on the node and not found. `sellable` are the GPUs, by UUID, that work and aren't reserved, free or not.
+    `missing_engines` were looked for on the node and not found.
+    `sellable` are the GPUs, by UUID, that work and aren't reserved, free or not.
     """
 
     name: str

@@ -32,7 +32,7 @@ def causes_of(model: Model, rooms: Sequence[Room], ledger: Ledger, hosts: Mappin
         causes.append(
             Cause(
                 "fits_no_node" if len(closed) == len(rooms) else "no_free_capacity",
-                f"{_count(len(closed), 'host')} take nothing new (schedulable: false or drain: true): {_names(closed)}.",
+                f"{_count(len(closed), 'host')} take nothing new (cordoned or drained): {_names(closed)}.",
                 (("nodes", len(closed)),),
             )
         )
@@ -69,8 +69,8 @@ def _profile_causes(
         return [
             Cause(
                 "preflight",
-                f"{head}: engine {profile.engine} was not found on {_names(without)}: install it, or say where it is in "
-                f"hosts.engines.{profile.engine}.command or settings.engines.",
+                f"{head}: engine {profile.engine} was not found on {_names(without)}: install it, or say where "
+                f"it is in hosts.engines.{profile.engine}.command or settings.engines.",
                 numbers,
             )
         ]

@@ -20,7 +20,7 @@ from llmgwctl.store.format import dump_state, load_state
 from llmgwctl.store.lock import locked
 
 _SMALL, _WRITES = 100, 10
-"""A small state is written whole after each step; one of N replicas after N/10 steps, so that N steps cost 10 writes."""
+"""A small state is written whole after each step, one of N replicas after N/10 steps: N steps cost 10 writes."""
 
 
 class StateFile:

@@ -189,7 +189,7 @@ def test_the_secret_is_nowhere_but_in_its_file(program, fleet):
     """No state, plan, log, output, unit or process list holds it; on the host only one 0600 file does."""
     program.run("plan", "--out", str(program.directory / "saved.plan"))
     program.run("show", str(program.directory / "saved.plan"), "--json")
-    core = SECRET.split("'")[0]
+    core = SECRET.split("'", maxsplit=1)[0]
     holders = [p.name for p in program.directory.iterdir() if p.name != "token" and core.encode() in p.read_bytes()]
     assert holders == []
     assert core not in program.output
@@ -204,7 +204,7 @@ def test_the_secret_is_nowhere_but_in_its_file(program, fleet):
 
 
 def test_a_killed_engine_is_told_and_repaired(program, fleet):
-    """kill -9: the plan says what happened to it, and after an apply it answers again."""
+    """Kill -9: the plan says what happened to it, and after an apply it answers again."""
     row = program.status()["one/0"]
     host = fleet[row["node"]]
     host.inside(f"kill -9 {engine_pid(host, 'one/0')}")
@@ -218,7 +218,7 @@ def test_a_killed_engine_is_told_and_repaired(program, fleet):
 
 
 def test_engines_return_after_a_reboot(program, fleet):
-    """systemd starts them again; the plan tells of the reboot, and wants nothing stopped or started."""
+    """The supervisor starts them again; the plan tells of the reboot, and wants nothing stopped or started."""
     fleet["h3"].reboot()
     wait_until(lambda: program.status()["llama/0"]["phase"] == "ready", "llama/0 did not return")
     plan = program.json("plan")
@@ -304,7 +304,7 @@ def test_destroy_leaves_nothing(program, fleet):
         commands = host.inside("ps axww -o args")
         assert "sim_server" not in commands
         assert "llama-server" not in commands
-        # After a reboot systemd remembers a unit that its boot target once wanted, until it is reloaded; dead is all it is.
+        # Since a reboot systemd remembers the units that its boot target wanted; dead is all that they may be.
         units = host.inside("systemctl list-units --all --plain --no-legend 'llmgwctl*' 2>/dev/null || true")
         assert all(" inactive dead " in " ".join(line.split()) for line in units.splitlines())
         assert host.inside("systemctl list-unit-files --no-legend 'llmgwctl*' 2>/dev/null || true").strip() == ""

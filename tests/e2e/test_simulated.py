@@ -129,7 +129,7 @@ def test_seeds_count_as_recorded(program):
 
 
 def test_faults_of_simulated_hosts(program):
-    """A host told to be unreachable is deferred; a model told to fail makes the apply incomplete, and leaves nothing."""
+    """A host told to be unreachable is deferred; a model told to fail makes the apply incomplete."""
     program.write({"hosts": [host("s1"), host("s2")], "models": [model("m", 2, 8)]})
     program.run("apply", "--auto-approve")
     program.write({"hosts": [host("s1", unreachable=True), host("s2")], "models": [model("m", 2, 8)]})
@@ -147,7 +147,7 @@ def test_faults_of_simulated_hosts(program):
 
 
 def test_without_a_terminal_nothing_is_contacted(program):
-    """apply and destroy refuse with 1 before they look at any host."""
+    """Both apply and destroy refuse with 1 before they look at any host."""
     program.write({"hosts": [host("s1", unreachable=True)], "models": [model("m")]})
     assert "--auto-approve" in program.run("apply", code=1).stderr
     assert "--auto-approve" in program.run("destroy", code=1).stderr
@@ -206,8 +206,8 @@ def test_a_bare_snapshot_is_enough(program):
     """Only the keys of the contract are needed."""
     gpu = {"index": 0, "uuid": "GPU-1", "product": "NVIDIA H100 80GB HBM3", "gpu_class": "h100-80gb",
            "memory_mib": 81559, "used_mib": 3, "health": "ok", "taken_by": None}  # fmt: skip
-    node = {"name": "s1", "reachable": True, "error": None, "cores": 64, "memory_gb": 503.5, "memory_available_gb": 480.0,
-            "labels": {}, "fabric": None, "os": "Debian", "supervisor": "systemd", "gpus": [gpu], "replicas": [],
+    node = {"name": "s1", "reachable": True, "error": None, "cores": 64, "memory_gb": 503.5,
+            "memory_available_gb": 480.0, "labels": {}, "fabric": None, "os": "Debian", "supervisor": "systemd", "gpus": [gpu], "replicas": [],
             "ports_in_use": [22]}  # fmt: skip
     path = program.directory / "i.json"
     path.write_text(json.dumps({"format_version": "1.0", "taken_at": "2026-01-01T00:00:00Z", "nodes": [node]}))
@@ -244,7 +244,7 @@ def test_the_directory_may_stand_before_or_behind_the_command(program, tmp_path)
 
 
 def test_a_missing_secret_is_found_before_anything_is_stopped(program, monkeypatch):
-    """apply reads every secret first; nothing is changed when one is missing."""
+    """An apply reads every secret first; nothing is changed when one is missing."""
     program.write({"hosts": [host("s1")], "models": [model("old", 1, 8)]})
     program.run("apply", "--auto-approve")
     program.write({"hosts": [host("s1")], "models": [model("new", 1, 8, env={"T": {"from_env": "NOT_SET_ANYWHERE"}})]})

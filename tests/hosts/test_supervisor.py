@@ -91,7 +91,7 @@ def member(tmp_path, port, shell):
 
     yield start
     for order in orders:
-        run(shell, scripts.stop_script(replace(order.launch, stop=StopPolicy(0.2)), 1))
+        run(shell, scripts.stop_script(replace(order.launch, stop=StopPolicy(0.2)), "lineage", 1))
 
 
 def folder(order: StartOrder) -> Path:
@@ -154,7 +154,7 @@ def test_stop_ends_all_and_removes_the_folder(shell, member, port):
     wait_for(lambda: listening(port), "the engine did not start")
     assert status(shell, order).life is Life.ALIVE
     sid = int((folder(order) / "session").read_text().split()[0])
-    done = run(shell, scripts.stop_script(order.launch, 1))
+    done = run(shell, scripts.stop_script(order.launch, "lineage", 1))
     assert done.returncode == 0, done.stderr
     assert not listening(port)
     assert not folder(order).exists()
@@ -170,7 +170,7 @@ def test_stop_kills_what_ignores_term(shell, member, port):
     wait_for(lambda: listening(port), "the engine did not start")
     sid = int((folder(order) / "session").read_text().split()[0])
     begun = time.monotonic()
-    done = run(shell, scripts.stop_script(order.launch, 1))
+    done = run(shell, scripts.stop_script(order.launch, "lineage", 1))
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - begun >= order.launch.stop.grace_s * 0.8
     assert _session(sid) == []
@@ -186,9 +186,19 @@ def test_stop_ends_workers_that_outlived_their_leader(shell, member, port):
     os.kill(sid, 9)
     os.kill(leader, 9)
     wait_for(lambda: len(_session(sid)) == 1, "the worker should be left")
-    done = run(shell, scripts.stop_script(order.launch, 1))
+    done = run(shell, scripts.stop_script(order.launch, "lineage", 1))
     assert done.returncode == 0, done.stderr
     assert _session(sid) == []
+
+
+def test_another_states_replica_is_not_stopped(shell, member, port):
+    """A stop under the same name by another state does nothing."""
+    order = member()
+    wait_for(lambda: listening(port), "the engine did not start")
+    done = run(shell, scripts.stop_script(order.launch, "another", 1))
+    assert done.returncode == 0, done.stderr
+    assert status(shell, order).life is Life.ALIVE
+    assert folder(order).exists()
 
 
 def test_a_second_start_is_refused_and_leaves_the_first(shell, member, port):
@@ -238,7 +248,7 @@ def test_stop_of_what_is_not_there_is_no_failure(shell, tmp_path):
     launch = LaunchSpec(
         "m.0.0", "sim", (), (), (), "", (), "", 0, Readiness(""), StopPolicy(), 1.0, root=str(tmp_path / "none")
     )
-    done = run(shell, scripts.stop_script(launch, 1))
+    done = run(shell, scripts.stop_script(launch, "lineage", 1))
     assert done.returncode == 0, done.stderr
 
 

@@ -165,9 +165,10 @@ def lose(seen: Observation, replica: str) -> Observation:
     """Return the observation with every trace of a replica gone."""
     nodes = []
     for item in seen.nodes:
-        for r in [r for r in item.replicas if r.id == replica]:
-            item = _without(item, r.folder)
-        nodes.append(item)
+        left = item
+        for folder in [r.folder for r in item.replicas if r.id == replica]:
+            left = _without(left, folder)
+        nodes.append(left)
     return replace(seen, nodes=tuple(nodes))
 
 
