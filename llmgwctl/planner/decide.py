@@ -245,17 +245,21 @@ class _Deciding:
             code = ReasonCode.NODE_GONE if finding.condition is Condition.NODE_GONE else reason.code
             self._note(ActionKind.FORGET, record, Reason(code, f"{reason.text}; {finding.text}"))
         else:
-            self._stop(record, reason)
+            self._stop(record, reason, alive=finding.alive)
 
-    def _stop(self, record: ReplicaRecord, reason: Reason) -> None:
+    def _stop(self, record: ReplicaRecord, reason: Reason, *, alive: bool = True) -> None:
         self._refuse_protected(record, reason)
-        self._release(record)
+        self._release(record, alive=alive)
         self._note(ActionKind.STOP, record, reason)
 
-    def _release(self, record: ReplicaRecord) -> None:
-        """Give back a stopping replica's room; what starts on its nodes afterwards waits for the stop."""
+    def _release(self, record: ReplicaRecord, *, alive: bool = True) -> None:
+        """Give back a stopping replica's room; what starts on its nodes afterwards waits for the stop.
+
+        What is dead already holds no cores and no memory, and its ports may be another's by now.
+        """
         for member in record.members:
-            self.fleet.give_back(member.node, member.gpus, record.millicores, record.memory_mib, ports_of(member))
+            if alive:
+                self.fleet.give_back(member.node, member.gpus, record.millicores, record.memory_mib, ports_of(member))
             self.released.setdefault(member.node, []).append(record.id)
 
     def _refuse_protected(self, record: ReplicaRecord, reason: Reason) -> None:

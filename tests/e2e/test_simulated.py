@@ -207,8 +207,8 @@ def test_a_bare_snapshot_is_enough(program):
     gpu = {"index": 0, "uuid": "GPU-1", "product": "NVIDIA H100 80GB HBM3", "gpu_class": "h100-80gb",
            "memory_mib": 81559, "used_mib": 3, "health": "ok", "taken_by": None}  # fmt: skip
     node = {"name": "s1", "reachable": True, "error": None, "cores": 64, "memory_gb": 503.5,
-            "memory_available_gb": 480.0, "labels": {}, "fabric": None, "os": "Debian", "supervisor": "systemd", "gpus": [gpu], "replicas": [],
-            "ports_in_use": [22]}  # fmt: skip
+            "memory_available_gb": 480.0, "labels": {}, "fabric": None, "os": "Debian", "supervisor": "systemd",
+            "gpus": [gpu], "replicas": [], "ports_in_use": [22]}  # fmt: skip
     path = program.directory / "i.json"
     path.write_text(json.dumps({"format_version": "1.0", "taken_at": "2026-01-01T00:00:00Z", "nodes": [node]}))
     program.write({"hosts": [{"name": "s1", "address": "10.0.0.1"}], "models": [model("m")]})

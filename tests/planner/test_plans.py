@@ -368,6 +368,16 @@ def test_targets_leave_the_others_alone():
     assert brief(plan) == [("start", "n/0", "a1", "new")]
 
 
+def test_a_failed_replica_gives_no_cores_back():
+    """What failed holds none, so cleaning it up makes no room for more than the host has."""
+    want = desired([host("a1")], [model("old", profile(millicores=40000))])
+    state, seen = running(want, node("a1"))
+    want = desired([host("a1")], [model("new", profile(millicores=40000), count=2)])
+    plan = plan_of(want, state, see(seen, "old/0", phase=Phase.FAILED))
+    assert brief(plan) == [("stop", "old/0", "a1", "not_wanted"), ("start", "new/0", "a1", "new")]
+    assert [s.replica for s in plan.shortfalls] == ["new/1"]
+
+
 def test_destroy_stops_everything():
     """Everything recorded is stopped; nothing is started."""
     want = desired([host("a1")], [model("m", count=2)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llmgwctl.domain.catalog import ModelClass, Scaling
@@ -66,7 +66,6 @@ def catalogs(draw):
     return models
 
 
-@settings(max_examples=200, deadline=None)
 @given(fleets())
 def test_a_plan_after_an_apply_is_empty(fleet):
     """Planning again from what an apply leaves behind finds nothing to do; plan_of checks the invariants as well."""
@@ -78,7 +77,6 @@ def test_a_plan_after_an_apply_is_empty(fleet):
     assert again.refreshes == ()
 
 
-@settings(max_examples=150, deadline=None)
 @given(fleets(), catalogs(), st.randoms(use_true_random=False))
 def test_any_change_of_the_world_settles_in_one_apply(fleet, later, chance):
     """Other models, dead and failed processes: one apply, then nothing to do; nothing healthy and wanted is touched."""
@@ -101,7 +99,6 @@ def test_any_change_of_the_world_settles_in_one_apply(fleet, later, chance):
     assert plan_of(changed, state, seen).empty
 
 
-@settings(max_examples=150, deadline=None)
 @given(fleets(), st.data())
 def test_what_is_on_an_unreachable_host_is_never_started_twice(fleet, data):
     """A host that doesn't answer keeps what is recorded there, whatever is declared."""
@@ -116,7 +113,6 @@ def test_what_is_on_an_unreachable_host_is_never_started_twice(fleet, data):
     assert not any(p.node == cut for a in plan.changes() for p in a.placement)
 
 
-@settings(max_examples=100, deadline=None)
 @given(fleets(), st.integers())
 def test_order_of_everything_is_irrelevant(fleet, seed):
     """Shuffled hosts, models and nodes give the same plan, to the byte."""
@@ -131,7 +127,6 @@ def test_order_of_everything_is_irrelevant(fleet, seed):
     assert first == second
 
 
-@settings(max_examples=100, deadline=None)
 @given(fleets())
 def test_a_shortfall_is_never_without_a_cause(fleet):
     """Every wanted minimum replica starts, or is told of with at least one cause and its numbers."""

@@ -74,7 +74,8 @@ def plan_of(
 ) -> Plan:
     """Return the plan, after the independent check of every promise."""
     plan = make_plan(want, state, seen, registry.get, options)
-    assert check_plan(plan, want, state, seen) == ()
+    violations = check_plan(plan, want, state, seen)
+    assert violations == (), "\n".join(f"{v.rule}: {v.text}" for v in violations)
     return plan
 
 
