@@ -97,6 +97,7 @@ class Node:
 
     `millicores` and `memory_mib` are what is really usable (cgroup limits); None where the host does not tell.
     `replica_root` is the folder that holds our replicas' folders. `ephemeral_ports` is the kernel's own range.
+    `replicas_hidden` is set where folders of replicas can't be read, so that some may run unseen.
     """
 
     name: str
@@ -121,3 +122,4 @@ class Node:
     unsupported: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     clock_skew_s: float | None = None
+    replicas_hidden: bool = False

@@ -62,6 +62,8 @@ def classify(record: ReplicaRecord, nodes: Mapping[str, Node], lineage: str | No
     if gone_nodes:
         return finding(Condition.NODE_GONE, f"host {', '.join(gone_nodes)} is no longer declared")
     for member, observed in zip(record.members, seen, strict=True):
+        if observed is None and (hidden := _hidden(member, nodes[member.node])):
+            return finding(Condition.UNKNOWN, hidden)
         if observed is None:
             return finding(
                 Condition.INTERRUPTED if record.starting else Condition.GONE,
@@ -103,6 +105,19 @@ def _seen(
         if observed.id == replica and observed.member == rank and observed.lineage == (lineage or ""):
             return observed
     return None
+
+
+def _hidden(member: MemberRecord, node: Node) -> str:
+    """Return why a member may run although it isn't seen; empty where it would be."""
+    root = member.launch.root
+    if root and node.replica_root and root != node.replica_root:
+        return (
+            f"it was started below {root} on {node.name}, and this connection looks below {node.replica_root} "
+            "(another user, or another settings.replica_dir): taken to be running"
+        )
+    if node.replicas_hidden:
+        return f"folders of replicas on {node.name} can't be read: taken to be running"
+    return ""
 
 
 def _rebooted(member: MemberRecord, nodes: Mapping[str, Node]) -> str:

@@ -65,6 +65,7 @@ def _node_document(node: Node) -> dict[str, Any]:
         "unsupported": list(node.unsupported),
         "warnings": list(node.warnings),
         "clock_skew_s": node.clock_skew_s,
+        "replicas_hidden": node.replicas_hidden,
     }
 
 
@@ -138,6 +139,7 @@ def _node(data: dict[str, Any]) -> Node:
         unsupported=tuple(data.get("unsupported") or ()),
         warnings=tuple(data.get("warnings") or ()),
         clock_skew_s=data.get("clock_skew_s"),
+        replicas_hidden=bool(data.get("replicas_hidden")),
     )
 
 

@@ -165,6 +165,16 @@ def test_an_unreachable_host_is_deferred_and_nothing_is_started_twice():
     assert plan.empty
 
 
+def test_a_replica_below_a_folder_that_is_not_looked_at_is_deferred():
+    """Another login user, or folders that can't be read, must not make a running replica look gone."""
+    want = desired([host("a1"), host("a2")], [model("m", profile(gpus=8))])
+    state, seen = running(want, node("a1"), node("a2"))
+    blind = lose(seen, "m/0")
+    for changes in ({"replica_root": "/home/llm/.local/state/llmgwctl/replicas"}, {"replicas_hidden": True}):
+        nodes = [replace(n, **changes) if n.name == "a1" else n for n in blind.nodes]
+        assert brief(plan_of(want, state, observation(*nodes))) == [("defer", "m/0", "a1", "node_unreachable")]
+
+
 def test_a_host_that_is_no_longer_declared_is_gone():
     """Taking a host out of the declaration lets its replicas start elsewhere."""
     want = desired([host("a1"), host("a2")], [model("m", profile(gpus=8))])

@@ -71,6 +71,7 @@ def read_answer(
         unsupported=unsupported(pci, tuple(base.devices)),
         warnings=tuple(dict.fromkeys(warnings)),
         clock_skew_s=skew,
+        replicas_hidden=replicas.hidden,
     )
 
 

@@ -41,6 +41,7 @@ class Replicas:
     found: tuple[ObservedReplica, ...] = ()
     pids: Mapping[int, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    hidden: bool = False
 
 
 def read_replicas(sections: Mapping[str, Section], ports: Iterable[int]) -> Replicas:
@@ -49,6 +50,7 @@ def read_replicas(sections: Mapping[str, Section], ports: Iterable[int]) -> Repl
     folders: dict[str, Folder] = {}
     warnings: list[str] = []
     root = ""
+    hidden = False
     sessions: dict[int, set[int]] = {}
     for line in section.lines():
         if line.startswith("./"):
@@ -72,8 +74,10 @@ def read_replicas(sections: Mapping[str, Section], ports: Iterable[int]) -> Repl
         elif word == "session" and first.isdigit() and second.isdigit():
             sessions.setdefault(int(first), set()).add(int(second))
         elif word == "closed":
+            hidden = True
             warnings.append(f"{rest} can't be read: it belongs to another user.")
         elif word == "denied":
+            hidden = True
             warnings.append(f"The replica folder {root}/{first} can't be read: it belongs to another user.")
         elif word == "partial":
             warnings.append(f"The folder {root}/{first} has no replica.json: a start or a stop was broken off.")
@@ -90,11 +94,12 @@ def read_replicas(sections: Mapping[str, Section], ports: Iterable[int]) -> Repl
     for folder in sorted(folders.values(), key=lambda f: f.name):
         replica = _replica(folder, listening)
         if replica is None:
+            hidden = True
             warnings.append(f"{root}/{folder.name}/replica.json can't be read.")
             continue
         found.append(replica)
         pids.update(dict.fromkeys(folder.pids, replica.id))
-    return Replicas(root, tuple(sorted(found, key=lambda r: (r.id, r.member))), pids, tuple(warnings))
+    return Replicas(root, tuple(sorted(found, key=lambda r: (r.id, r.member))), pids, tuple(warnings), hidden)
 
 
 def _folder(folders: dict[str, Folder], name: str) -> Folder:
