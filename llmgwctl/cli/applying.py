@@ -12,7 +12,6 @@ from llmgwctl.cli.output import (
     directory_option,
     gather_progress,
     json_option,
-    print_json,
     seconds_of,
     style_of,
     warn,
@@ -141,7 +140,10 @@ def _plan_and_apply(  # type: ignore[no-untyped-def]
                 as_json,
             )
         elif as_json:
-            print_json({"type": "summary", "done": 0, "failed": 0, "skipped": 0}, compact=True)
+            from llmgwctl.app.executor import Outcome
+            from llmgwctl.cli.report import JsonReport
+
+            JsonReport().summary(Outcome(), operation)
 
 
 def _apply_saved(ctx: click.Context, planfile: str, parallelism: int, lock_timeout_s: float, *, as_json: bool) -> None:

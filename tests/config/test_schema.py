@@ -28,16 +28,6 @@ def test_the_schema_is_a_valid_schema_with_descriptions():
             assert "$ref" in entry or entry["description"], f"{name}.{key}"
 
 
-def test_a_wheel_has_the_schema(tmp_path, monkeypatch):
-    """In an installed package the schemas are inside the package."""
-    package = tmp_path / "llmgwctl"
-    (package / "schemas").mkdir(parents=True)
-    (package / "schemas" / "config.schema.json").write_text("{}")
-    monkeypatch.setattr("llmgwctl.__file__", str(package / "__init__.py"))
-    assert schema_path("config") == package / "schemas" / "config.schema.json"
-    assert schema_path("plan") == tmp_path / "schemas" / "plan.schema.json"
-
-
 def test_unknown_keywords_are_refused():
     """A rule that the quick check does not know is never silently passed over."""
     with pytest.raises(ValueError, match="multipleOf"):
