@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from llmgwctl.domain.plan import Action, ActionKind, MemberPlacement, Plan
+from llmgwctl.render.changes import launch_changes
 from llmgwctl.render.plan_json import shown_env
 from llmgwctl.render.text import Style, count, plain, table
 
@@ -94,40 +95,12 @@ def _action(action: Action, style: Style, verbose: bool) -> Iterable[str]:
     if action.waits_for:
         yield f"        after {', '.join(plain(w) for w in action.waits_for)}"
     if action.starts and action.before:
-        yield from _changes(action)
+        yield from (f"        {line}" for line in launch_changes(action))
     if verbose and action.starts:
         for launch, place in zip(action.launches, action.placement, strict=True):
             yield f"        {place.node} $ {_command(launch.argv)}"
             for name, value in sorted(shown_env(launch, place.gpu_indices).items()):
                 yield f"            {name}={plain(value)}"
-
-
-def _changes(action: Action) -> Iterable[str]:
-    """Yield what of the head's launch changes."""
-    before = action.before
-    if before is None:
-        return
-    old, new = before.members[0].launch, action.launches[0]
-    old_words, new_words = list(old.argv), list(new.argv)
-    if old_words and old_words != new_words:
-        yield from (f"        - {plain(w)}" for w in _missing(old_words, new_words))
-        yield from (f"        + {plain(w)}" for w in _missing(new_words, old_words))
-    old_env, new_env = shown_env(old), shown_env(new)
-    for name in sorted({*old_env, *new_env}):
-        if old_words and old_env.get(name) != new_env.get(name):
-            yield f"        ~ {name} = {plain(old_env.get(name, '(unset)'))} -> {plain(new_env.get(name, '(unset)'))}"
-
-
-def _missing(words: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Return the words that the other list lacks, an option with its value."""
-    left = list(others)
-    missing = []
-    for word in words:
-        if word in left:
-            left.remove(word)
-        else:
-            missing.append(word)
-    return missing
 
 
 def _command(argv: Sequence[str]) -> str:

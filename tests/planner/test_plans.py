@@ -26,15 +26,10 @@ from .world import (
     observation,
     plan_of,
     profile,
+    running,
     see,
     unreachable,
 )
-
-
-def running(want, *nodes):
-    """Return state and observation after a first apply."""
-    seen = observation(*nodes)
-    return applied(plan_of(want, EMPTY, seen), EMPTY, seen)
 
 
 def test_starts_the_minimum_and_a_second_plan_is_empty():

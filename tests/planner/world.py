@@ -153,6 +153,12 @@ def _without(seen: Node, folder: str) -> Node:
     )
 
 
+def running(want: Desired, *nodes: Node) -> tuple[State, Observation]:
+    """Return state and observation after a first apply."""
+    seen = observation(*nodes)
+    return applied(plan_of(want, State(), seen), State(), seen)
+
+
 def see(seen: Observation, replica: str, **changes: object) -> Observation:
     """Return the observation with one replica's members changed."""
     nodes = tuple(
