@@ -72,7 +72,9 @@ class Disk:
 class ObservedReplica:
     """A member of a replica of ours, as its folder and its process say.
 
-    `restarts` counts the restarts by the supervisor since it was started; `detail` says why it failed.
+    `restarts` counts the restarts by the supervisor since it was started; `detail` says why it failed. `vanished` tells
+    a failed one of which no process is left although nothing recorded an end (all of it killed, or a reboot) from one
+    that ended by itself.
     """
 
     id: str
@@ -89,6 +91,7 @@ class ObservedReplica:
     restarts: int = 0
     pid: int | None = None
     detail: str = ""
+    vanished: bool = False
 
 
 @dataclass(frozen=True, slots=True)

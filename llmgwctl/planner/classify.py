@@ -73,7 +73,8 @@ def classify(record: ReplicaRecord, nodes: Mapping[str, Node], lineage: str | No
             )
         if observed.phase in (Phase.FAILED, Phase.STOPPING):
             what = observed.detail or ("was being stopped" if observed.phase is Phase.STOPPING else "no process")
-            return finding(Condition.FAILED, f"on {member.node}: {what}{_rebooted(member, nodes)}")
+            condition = Condition.GONE if observed.vanished else Condition.FAILED
+            return finding(condition, f"on {member.node}: {what}{_rebooted(member, nodes)}")
         if observed.phase is Phase.STARTING and observed.detail and not record.starting:
             return finding(Condition.FAILED, f"on {member.node}: its process {observed.detail}")
         if observed.launch_digest not in ("", SEEDED, member.launch.digest):

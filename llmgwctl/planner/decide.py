@@ -241,7 +241,7 @@ class _Deciding:
             self.staying.append(record)
             waits = f"is to be stopped ({reason.text}), but {finding.text}"
             self._note(ActionKind.DEFER, record, Reason(ReasonCode.NODE_UNREACHABLE, waits))
-        elif finding.condition in (Condition.GONE, Condition.NODE_GONE, Condition.INTERRUPTED):
+        elif not finding.alive and not any(finding.seen):
             code = ReasonCode.NODE_GONE if finding.condition is Condition.NODE_GONE else reason.code
             self._note(ActionKind.FORGET, record, Reason(code, f"{reason.text}; {finding.text}"))
         else:

@@ -108,6 +108,7 @@ def _replica_document(replica: ObservedReplica) -> dict[str, Any]:
         "restarts": replica.restarts,
         "pid": replica.pid,
         "detail": replica.detail,
+        "vanished": replica.vanished,
     }
 
 
@@ -181,6 +182,7 @@ def _replica(data: dict[str, Any]) -> ObservedReplica:
         restarts=data.get("restarts") or 0,
         pid=data.get("pid"),
         detail=data.get("detail") or "",
+        vanished=bool(data.get("vanished")),
     )
 
 

@@ -16,8 +16,6 @@ import pytest
 from llmgwctl.domain.desired import EngineInstall
 from llmgwctl.engines import registry
 from tests.engines.cases import model, profile, site
-from tests.lab.llama import llama_assets
-from tests.lab.system import LabUnavailableError
 
 
 def get(url: str) -> tuple[int, bytes]:
@@ -32,20 +30,16 @@ def get(url: str) -> tuple[int, bytes]:
 
 @pytest.mark.real_engine
 @pytest.mark.parametrize(("args", "slots"), [((), 1), (("-np", "2"), 2)])
-def test_each_slot_has_the_models_context_and_every_name_is_served(args, slots):
+def test_each_slot_has_the_models_context_and_every_name_is_served(llama, args, slots):
     """llama.cpp divides `-c` by the slots; what is asked for per request is what it reports."""
-    try:
-        assets = llama_assets()
-    except (LabUnavailableError, subprocess.CalledProcessError) as missing:
-        pytest.skip(f"no real llama.cpp: {missing}")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    wanted = model(str(assets.model), name="smol", aliases=("s1", "team/s2"), context_length=1024)
-    install = EngineInstall((sys.executable, str(assets.server)))
+    wanted = model(str(llama.model), name="smol", aliases=("s1", "team/s2"), context_length=1024)
+    install = EngineInstall((sys.executable, str(llama.server)))
     where = site(address="127.0.0.1", gpus=0, port=port, install=install)
     spec = registry.get("llamacpp").launch(wanted, profile("llamacpp", gpus_per_node=0, args=args), (where,), 0)
-    packages = ":".join(str(p.parent) for p in assets.tree.glob("**/xllamacpp") if p.is_dir())
+    packages = ":".join(str(p.parent) for p in llama.tree.glob("**/xllamacpp") if p.is_dir())
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": packages, **{k: str(v) for k, v in spec.env}}
     process = subprocess.Popen(spec.argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -42,7 +42,7 @@ class Lab:
         self.tree = root_tree(self.cache)
         self.run = Run.claim()
         try:
-            self.run.set_up()
+            self._set_up()
             self.ssh_key = self.run.files / "id_ed25519"
             call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", self.ssh_key])
             self.known_hosts_file = self.run.files / "known_hosts"
@@ -51,6 +51,12 @@ class Lab:
             self.run.remove()
             raise
         return self
+
+    def _set_up(self) -> None:
+        try:
+            self.run.set_up()
+        except RuntimeError as problem:
+            raise LabUnavailableError(f"the lab's network or control groups can't be made: {problem}") from None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -125,7 +131,10 @@ def check_machine() -> None:
         call(["modprobe", "overlay"], check=False)
     if "overlay" not in Path("/proc/filesystems").read_text():
         missing.append("overlay file systems in the kernel")
-    if "cgroup" not in Path("/proc/self/mountinfo").read_text():
+    mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    if not any("cgroup" in mount[mount.index("-") + 1] for mount in mounts):
         missing.append("control groups")
+    if not any(mount[4] == "/" for mount in mounts):
+        missing.append("a root that is a mount, which a chroot's is not (systemd-nspawn can't run in one)")
     if missing:
         raise LabUnavailableError(f"the lab needs {', '.join(missing)}")

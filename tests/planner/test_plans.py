@@ -198,6 +198,32 @@ def test_a_failed_process_is_started_again():
     assert "killed by signal 9" in plan.actions[0].reason.text
 
 
+def test_a_process_that_left_its_folder_is_gone_and_cleaned_up():
+    """A reboot without systemd, or a kill of all of it, is no failure; what is not wanted any more is stopped."""
+    want = desired([host("a1")], [model("m")])
+    state, seen = running(want, node("a1"))
+    seen = see(seen, "m/0", phase=Phase.FAILED, detail="its processes are gone", vanished=True)
+    plan = plan_of(want, state, seen)
+    assert brief(plan) == [("start", "m/0", "a1", "process_gone")]
+    assert plan.drift[0].condition is Condition.GONE
+    assert brief(plan_of(desired([host("a1")], []), state, seen)) == [("stop", "m/0", "a1", "not_wanted")]
+
+
+@pytest.mark.parametrize("lost", ["a1", "a2"])
+def test_a_replica_that_is_half_gone_is_stopped_not_forgotten(lost):
+    """Forgetting would leave its other member running."""
+    spread = model("m", profile(gpus=8, nodes=2))
+    hosts = [host("a1", fabric="f"), host("a2", fabric="f")]
+    want = desired(hosts, [spread])
+    state, seen = running(want, node("a1", fabric="f"), node("a2", fabric="f"))
+    nodes = [replace(n, replicas=()) if n.name == lost else n for n in seen.nodes]
+    unwanted = plan_of(desired(hosts, []), state, observation(*nodes))
+    assert [(a.kind, a.replica) for a in unwanted.actions] == [(ActionKind.STOP, "m/0")]
+    undeclared = desired([h for h in hosts if h.name != lost], [])
+    plan = plan_of(undeclared, state, observation(*(n for n in seen.nodes if n.name != lost)))
+    assert [(a.kind, a.replica) for a in plan.actions] == [(ActionKind.STOP, "m/0")]
+
+
 def test_a_process_between_two_lives_is_started_at_once():
     """A process that ended, and that its supervisor would restart in a moment, is told and repaired by an apply."""
     want = desired([host("a1")], [model("m")])

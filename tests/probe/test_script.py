@@ -375,23 +375,27 @@ def test_phases(tmp_path: Path, health, supervised):
     assert next(r for r in node.replicas if r.model == "failed").restarts == 3
 
 
-@pytest.mark.parametrize("tools", [("wget",), ("bash",), ("python3",), ()])
+@pytest.mark.parametrize("tools", [("wget",), ("busybox wget",), ("bash",), ("python3",), ()])
 def test_health_without_curl(tools: tuple[str, ...], tmp_path: Path, health, supervised, bin_dir: Path):
     """Whatever can ask over HTTP is used; with nothing, an open port counts."""
     folder = make_replica(tmp_path / "r", "chat-0", port=health.server_port)
     supervised(folder)
-    path = only(bin_dir, *COMMANDS, *(t for t in tools if t != "python3"))
+    path = only(bin_dir, *COMMANDS, *(t for t in tools if t in ("wget", "bash")))
+    if "busybox wget" in tools:
+        tool(bin_dir, "wget", f'exec {shutil.which("busybox")} wget "$@"')
     if "python3" in tools:
         tool(bin_dir, "python3", f'exec {sys.executable} "$@"')
     for name in ("curl", "wget", "bash", "python3"):
         if name not in tools and any(Path(d, name).exists() for d in ("/usr/local/bin", "/usr/sbin", "/sbin")):
             pytest.skip(f"{name} is where the script looks for tools by itself")
-    node, _ = run(ProbeRequest(replica_dir=str(tmp_path / "r")), path=path)
+    nobody = {"http_proxy": "http://127.0.0.1:9"}  # the host's proxy is not for its own engines
+    node, _ = run(ProbeRequest(replica_dir=str(tmp_path / "r")), path=path, env=nobody)
     assert node.replicas[0].phase is Phase.READY
     if tools:
         health.status = 503
-        node, _ = run(ProbeRequest(replica_dir=str(tmp_path / "r")), path=path)
+        node, _ = run(ProbeRequest(replica_dir=str(tmp_path / "r")), path=path, env=nobody)
         assert node.replicas[0].phase is Phase.UNHEALTHY  # it was seen ready just now
+        assert "503" in node.replicas[0].detail
 
 
 def test_systemd_units(tmp_path: Path, health, bin_dir: Path):

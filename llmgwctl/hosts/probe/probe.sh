@@ -169,12 +169,16 @@ http() { # address, port, path -> code
   case $1 in *:*) u="http://[$1]:$2$3" ;; *) u="http://$1:$2$3" ;; esac
   code=000
   if has curl; then code=$(curl -s -o /dev/null -m 4 --noproxy '*' -w '%{http_code}' "$u" 2>/dev/null)
-  elif has wget; then http_proxy= limit 5 wget -q -O /dev/null "$u" >/dev/null 2>&1 && code=200
+  elif has wget; then code=$(http_proxy= limit 5 wget -S -O /dev/null "$u" 2>&1 | sed -n 's|^.*HTTP/1\.[01] \([1-5][0-9][0-9]\).*$|\1|p')
+    code=${code##*[!0-9]}
   elif has bash; then code=$(limit 5 bash -c 'exec 3<>"/dev/tcp/$1/$2" && printf "GET %s HTTP/1.0\r\nHost: %s\r\n\r\n" "$3" "$1" >&3 && read -r _ c _ <&3 && echo "$c"' - "$1" "$2" "$3" 2>/dev/null)
   elif has python3; then code=$(limit 5 python3 -c 'import sys, urllib.request as u
-print(u.build_opener(u.ProxyHandler({})).open(sys.argv[1], timeout=4).status)' "$u" 2>/dev/null)
+try: a = u.build_opener(u.ProxyHandler({})).open(sys.argv[1], timeout=4)
+except u.HTTPError as e: a = e
+print(a.code)' "$u" 2>/dev/null)
   else code=none
   fi
+  code=${code:-000}
 }
 alive() { # pid, start time: is it still that process? 1: no, 2: another process has its number
   l=; { read -r l < "/proc/$1/stat"; } 2>/dev/null || return 1

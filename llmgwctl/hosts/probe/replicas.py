@@ -148,9 +148,14 @@ def _replica(folder: Folder, listening: frozenset[int]) -> ObservedReplica | Non
             restarts=_restarts(folder),
             pid=_pid(folder),
             detail=detail,
+            vanished=phase is Phase.FAILED and not folder.pids and not _gave_up(folder),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _gave_up(folder: Folder) -> bool:
+    return folder.unit.get("ActiveState") == "failed" if folder.unit is not None else "failed" in folder.marks
 
 
 def _restarts(folder: Folder) -> int:
