@@ -29,8 +29,9 @@ class Problem:
 class MemberSite:
     """Where one member of a replica runs.
 
-    `address` is where it listens; `gpus` are sorted by index; an empty `install.command` means that the engine is
-    found by PATH; `folder_path` is the member's folder as an absolute path on the host.
+    `address` is where it listens, and `host_address` where its host is reached; `gpus` are sorted by index; an empty
+    `install.command` means that the engine is found by PATH; `folder_path` is the member's folder as an absolute path
+    on the host.
     """
 
     node: str
@@ -40,6 +41,7 @@ class MemberSite:
     install: EngineInstall
     folder: str
     folder_path: str
+    host_address: str = ""
 
 
 @runtime_checkable

@@ -111,8 +111,8 @@ def hub_env(model: Model) -> dict[str, str]:
 
 
 def reach(site: MemberSite) -> str:
-    """Return where other members reach this one: its address, or its node's name where it listens everywhere."""
-    return site.node if site.address in {"0.0.0.0", "::", "*"} else site.address
+    """Return where other members reach this one: its address, or its host's where it listens everywhere."""
+    return (site.host_address or site.node) if site.address in {"0.0.0.0", "::", "*"} else site.address
 
 
 def host_and_port(host: str, port: int) -> str:

@@ -63,6 +63,7 @@ class Launcher:
             install=self.install(host, profile.engine),
             folder=folder,
             folder_path=f"{node.replica_root}/{folder}",
+            host_address=host.address,
         )
 
     def _gpus(self, node: str, uuids: Sequence[str], indices: Sequence[int]) -> tuple[Gpu, ...]:

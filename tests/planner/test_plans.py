@@ -424,3 +424,12 @@ def test_an_interrupted_start_is_found_out_by_looking():
     intent = State(LINEAGE, 1, {"m/0": replace(state.replicas["m/0"], starting=True)})
     assert brief(plan_of(want, intent, seen)) == []
     assert brief(plan_of(want, intent, lose(seen, "m/0"))) == [("start", "m/0", "a1", "interrupted")]
+
+
+def test_members_meet_at_the_heads_host_where_it_listens_everywhere():
+    """0.0.0.0 is no address to go to; the host's is, and its name in the declaration may be known to nobody."""
+    hosts = [host("a1", listen="0.0.0.0", fabric="f"), host("a2", listen="0.0.0.0", fabric="f")]
+    want = desired(hosts, [model("m", profile(gpus=8, nodes=2))])
+    plan = plan_of(want, EMPTY, observation(node("a1", fabric="f"), node("a2", fabric="f")))
+    heads = {launch.argv[launch.argv.index("--master-addr") + 1] for launch in plan.actions[0].launches}
+    assert heads == {"10.0.0.1"}
