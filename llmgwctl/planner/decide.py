@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from llmgwctl.diagnostics import Diagnostic, error
-from llmgwctl.domain.catalog import Model, Profile, SecretRef
-from llmgwctl.domain.launch import LaunchSpec
+from llmgwctl.domain.catalog import Model
 from llmgwctl.domain.plan import (
     Action,
     ActionKind,
@@ -21,13 +20,14 @@ from llmgwctl.domain.plan import (
     Standing,
 )
 from llmgwctl.domain.state import ReplicaRecord
+from llmgwctl.planner.admission import Admission, Admitted, Candidate, Start
+from llmgwctl.planner.changed import change_of
 from llmgwctl.planner.classify import Finding
-from llmgwctl.planner.ledger import Ledger, holding_of
-from llmgwctl.planner.naming import replica_id
+from llmgwctl.planner.ledger import Ledger
 from llmgwctl.planner.options import PlanOptions
 from llmgwctl.planner.placement import Fleet, Seat
 from llmgwctl.planner.shortfalls import causes_of
-from llmgwctl.planner.survey import View, holdings, ports_of
+from llmgwctl.planner.survey import View, ports_of
 
 
 @dataclass(slots=True)
@@ -41,42 +41,6 @@ class Decision:
     ledger: Ledger | None = None
 
 
-@dataclass(slots=True)
-class Candidate:
-    """A replica that should start: anew, again (`record`), or with another command (`record`, `running`)."""
-
-    model: Model
-    index: int
-    reason: Reason
-    headroom: bool = False
-    record: ReplicaRecord | None = None
-    running: bool = False
-    elsewhere: bool = False
-
-    @property
-    def id(self) -> str:
-        """The replica's name."""
-        return replica_id(self.model.name, self.index)
-
-    @property
-    def order(self) -> tuple[object, ...]:
-        """The admission order of rule R8 for free room: minimum, class, priority, larger first, name, index."""
-        size = max(self.model.profiles, key=lambda p: (p.size.gpus, p.size.millicores, p.size.memory_mib)).size
-        # What has a place already is settled before anything new may take that place.
-        settled = 0 if self.record is not None and not self.elsewhere else 1
-        return (
-            settled,
-            self.headroom,
-            self.model.model_class.rank,
-            -self.model.priority,
-            -size.gpus,
-            -size.millicores,
-            -size.memory_mib,
-            self.model.name,
-            self.index,
-        )
-
-
 def decide(view: View, options: PlanOptions) -> Decision:
     """Settle every recorded and every wanted replica."""
     return _Deciding(view, options).run()
@@ -88,32 +52,32 @@ class _Deciding:
     def __init__(self, view: View, options: PlanOptions) -> None:
         self.view = view
         self.options = options
+        self.models: Mapping[str, Model] = {} if options.destroy else view.models
+        self.fills = options.fill or view.desired.settings.headroom == "fill"
         self.out = Decision()
         self.fleet = Fleet(view.rooms())
         self.candidates: list[Candidate] = []
-        self.staying: list[ReplicaRecord] = []
+        self.staying: dict[str, tuple[ReplicaRecord, Reason]] = {}
+        self.fixed: set[str] = set()
+        self.ended: set[str] = set()
         self.released: dict[str, list[str]] = {}
-        self.causes: dict[str, tuple[Cause, ...]] = {}
-        self.before = view.ledger()
 
     def run(self) -> Decision:
         by_model: dict[str, list[Finding]] = {}
         for finding in self.view.findings:
             by_model.setdefault(finding.record.model, []).append(finding)
-        models = {} if self.options.destroy else self.view.models
-        for name in sorted({*by_model, *models}):
-            model = models.get(name)
+        for name in sorted({*by_model, *self.models}):
+            findings = by_model.get(name, [])
             if self.options.targets and name not in self.options.targets:
-                self.staying += [f.record for f in by_model.get(name, []) if f.alive]
-            elif model is None:
-                for finding in by_model[name]:
-                    self._end(finding, Reason(ReasonCode.NOT_WANTED, self._why_unwanted(name)))
+                self._leave_alone(findings)
+            elif name in self.models:
+                self._size(self.models[name], findings)
             else:
-                self._size(model, by_model.get(name, []))
+                for finding in findings:
+                    self._end(finding, Reason(ReasonCode.NOT_WANTED, self._why_unwanted(name)))
         for stray in self.view.strays:
-            self._stop(stray, self._why_stray(stray, models))
-        self._seat_all()
-        self._finish()
+            self._stop(stray, self._why_stray(stray))
+        self._tell(self._admit())
         return self.out
 
     def _why_unwanted(self, name: str) -> str:
@@ -121,12 +85,17 @@ class _Deciding:
             return "everything is to be destroyed"
         return f"no model is called {name!r} any more"
 
-    def _why_stray(self, stray: ReplicaRecord, models: Mapping[str, Model]) -> Reason:
-        if stray.model not in models:
+    def _why_stray(self, stray: ReplicaRecord) -> Reason:
+        if stray.model not in self.models:
             return Reason(ReasonCode.NOT_WANTED, self._why_unwanted(stray.model))
         return Reason(ReasonCode.INTERRUPTED, "left over there: the state records it elsewhere, or not at all")
 
     # -- how many, and which ------------------------------------------------------------------------------------
+
+    def _leave_alone(self, findings: list[Finding]) -> None:
+        """Count what runs of a model that is no target; nobody may stop it either."""
+        self.fixed |= {f.record.id for f in findings}
+        self.ended |= {f.record.id for f in findings if not f.alive}
 
     def _size(self, model: Model, findings: list[Finding]) -> None:
         """Decide which of a model's replicas stay, start again or go, and how many are missing."""
@@ -137,18 +106,18 @@ class _Deciding:
             self._end(finding, Reason(ReasonCode.SCALED_DOWN, f"scaling.max is {scaling.max}"))
         for finding in alive[: scaling.max]:
             self._stay_or_change(model, finding)
-        wanted = scaling.max if self._fills() else scaling.min
+        wanted = scaling.max if self.fills else scaling.min
         running = min(len(alive), scaling.max)
         missing = max(0, wanted - running)
-        for finding in dead[:missing]:
-            self.candidates.append(self._again(model, finding))
+        minimum_left = max(0, scaling.min - running)
+        for number, finding in enumerate(dead[:missing]):
+            self.candidates.append(self._again(model, finding, headroom=number >= minimum_left))
         for finding in dead[missing:]:
             self._end(finding, Reason(ReasonCode.SCALED_DOWN, f"scaling.min is {scaling.min}, and {running} run"))
         # An index is free once nothing of it can run any more.
         used = {f.record.index for f in alive} | {f.record.index for f in dead}
         used |= {s.index for s in self.view.strays if s.model == model.name}
-        minimum_left = max(0, scaling.min - running - len(dead[:missing]))
-        for number in range(missing - len(dead[:missing])):
+        for number in range(len(dead[:missing]), missing):
             index = next(i for i in range(len(used) + 1) if i not in used)
             used.add(index)
             headroom = number >= minimum_left
@@ -159,78 +128,32 @@ class _Deciding:
             )
             self.candidates.append(Candidate(model, index, reason, headroom))
 
-    def _fills(self) -> bool:
-        return self.options.fill or self.view.desired.settings.headroom == "fill"
-
-    def _again(self, model: Model, finding: Finding) -> Candidate:
+    def _again(self, model: Model, finding: Finding, *, headroom: bool) -> Candidate:
         code = {
             Condition.GONE: ReasonCode.PROCESS_GONE,
             Condition.NODE_GONE: ReasonCode.NODE_GONE,
             Condition.INTERRUPTED: ReasonCode.INTERRUPTED,
         }.get(finding.condition, ReasonCode.FAILED)
-        return Candidate(model, finding.record.index, Reason(code, finding.text), record=finding.record)
+        return Candidate(model, finding.record.index, Reason(code, finding.text), headroom, finding.record)
 
     def _stay_or_change(self, model: Model, finding: Finding) -> None:
         """Keep what runs as declared; replace what does not; wait where it can't be seen."""
         record = finding.record
         if finding.condition is Condition.UNKNOWN:
-            self.staying.append(record)
-            self._note(ActionKind.DEFER, record, Reason(ReasonCode.NODE_UNREACHABLE, finding.text), model)
+            self._wait(record, Reason(ReasonCode.NODE_UNREACHABLE, finding.text), model)
             return
         drained = [m.node for m in record.members if self.view.hosts[m.node].drain]
-        change = self._change(model, finding)
+        change = change_of(model, finding, self.view.launcher, self.options)
+        if record.prevent_stop or model.prevent_stop:
+            self.fixed.add(record.id)
         if change is not None:
             self.candidates.append(Candidate(model, record.index, change, record=record, running=True))
         elif drained:
             reason = Reason(ReasonCode.DRAINED, f"host {', '.join(drained)} is drained")
             self.candidates.append(Candidate(model, record.index, reason, record=record, running=True, elsewhere=True))
         else:
-            self.staying.append(record)
             text = finding.text if finding.condition is not Condition.HEALTHY else "runs as declared"
-            self._note(ActionKind.KEEP, record, Reason(ReasonCode.UNCHANGED, text), model)
-
-    def _change(self, model: Model, finding: Finding) -> Reason | None:
-        """Return why a running replica has to be replaced, if it has to."""
-        record = finding.record
-        code = ReasonCode.LAUNCH_CHANGED
-        if record.origin == "runtime" and model.origin.value == "declared":
-            code = ReasonCode.DECLARED
-        if record.id in self.options.replace:
-            return Reason(code, "replaced as asked for")
-        if finding.condition is Condition.CHANGED:
-            return Reason(code, finding.text)
-        profile = model.profile(record.profile)
-        if profile is None:
-            return Reason(code, f"profile {record.profile!r} is no longer declared")
-        if profile.nodes != len(record.members) or profile.gpus_per_node != len(record.members[0].gpus):
-            return Reason(code, f"profile {profile.name} asks for other GPUs than it has")
-        if (profile.gpu_class or "") != record.gpu_class and record.gpu_class:
-            return Reason(code, f"profile {profile.name} asks for GPU class {profile.gpu_class}")
-        expected = self.view.launcher.expected(model, profile, record)
-        if [launch.digest for launch in expected] != [m.launch.digest for m in record.members]:
-            what = _difference(record.members[0].launch, expected[0])
-            runtime = (
-                f"model {model.name} was added at run time and has since been declared; "
-                if code is ReasonCode.DECLARED
-                else ""
-            )
-            return Reason(code, f"{runtime}{what}")
-        changed = self._changed_secrets(record)
-        if changed:
-            return Reason(code, f"the value of {', '.join(changed)} changed")
-        return None
-
-    def _changed_secrets(self, record: ReplicaRecord) -> list[str]:
-        """Return the variables whose secret is known now, and is not what the replica was started with."""
-        recorded = dict(record.secret_digests)
-        now = self.options.secret_digests
-        return [
-            name
-            for name, value in record.members[0].launch.env
-            if isinstance(value, SecretRef)
-            and name in recorded
-            and now.get(str(value), recorded[name]) != recorded[name]
-        ]
+            self.staying[record.id] = (record, Reason(ReasonCode.UNCHANGED, text))
 
     # -- ending --------------------------------------------------------------------------------------------------
 
@@ -238,29 +161,29 @@ class _Deciding:
         """Stop what runs, clean up what failed, forget what is gone, wait for what can't be seen."""
         record = finding.record
         if finding.condition is Condition.UNKNOWN:
-            self.staying.append(record)
             waits = f"is to be stopped ({reason.text}), but {finding.text}"
-            self._note(ActionKind.DEFER, record, Reason(ReasonCode.NODE_UNREACHABLE, waits))
+            self._wait(record, Reason(ReasonCode.NODE_UNREACHABLE, waits))
         elif not finding.alive and not any(finding.seen):
             code = ReasonCode.NODE_GONE if finding.condition is Condition.NODE_GONE else reason.code
+            self.ended.add(record.id)
             self._note(ActionKind.FORGET, record, Reason(code, f"{reason.text}; {finding.text}"))
         else:
             self._stop(record, reason, alive=finding.alive)
 
+    def _wait(self, record: ReplicaRecord, reason: Reason, model: Model | None = None) -> None:
+        """Take it to run: it holds its quota and is nobody's victim."""
+        self.fixed.add(record.id)
+        self._note(ActionKind.DEFER, record, reason, model)
+
     def _stop(self, record: ReplicaRecord, reason: Reason, *, alive: bool = True) -> None:
         self._refuse_protected(record, reason)
-        self._release(record, alive=alive)
-        self._note(ActionKind.STOP, record, reason)
-
-    def _release(self, record: ReplicaRecord, *, alive: bool = True) -> None:
-        """Give back a stopping replica's room; what starts on its nodes afterwards waits for the stop.
-
-        What is dead already holds no cores and no memory, and its ports may be another's by now.
-        """
+        self.ended.add(record.id)
         for member in record.members:
+            # What is dead already holds no cores and no memory, and its ports may be another's by now.
             if alive:
                 self.fleet.give_back(member.node, member.gpus, record.millicores, record.memory_mib, ports_of(member))
             self.released.setdefault(member.node, []).append(record.id)
+        self._note(ActionKind.STOP, record, reason)
 
     def _refuse_protected(self, record: ReplicaRecord, reason: Reason) -> None:
         if record.prevent_stop:
@@ -271,113 +194,106 @@ class _Deciding:
                 )
             )
 
-    # -- placing -------------------------------------------------------------------------------------------------
+    # -- admission -----------------------------------------------------------------------------------------------
 
-    def _seat_all(self) -> None:
-        """Seat the candidates in admission order, each wholly or not at all."""
-        without = frozenset(c.id for c in self.candidates) | frozenset(a.replica for a in self.out.actions if a.stops)
-        self.out.ledger = ledger = self.view.ledger(without)
-        pending = sorted(self.candidates, key=lambda c: c.order)
-        moved = True
-        while pending and moved:
-            # A replica that finds another place leaves room behind, perhaps for one that was refused before it.
-            refused = [c for c in pending if not self._seat(c, ledger)]
-            settled = {c.id for c in pending} - {c.id for c in refused}
-            moved = any(c.running and c.id in settled for c in pending)
-            pending = refused
-        for candidate in pending:
-            self._refuse(candidate, ledger)
+    def _admit(self) -> Admitted:
+        self.out.ledger = ledger = self.view.ledger(frozenset(self.ended))
+        running = {c.id: c.record for c in self.candidates if c.running and c.record is not None}
+        admission = Admission(
+            fleet=self.fleet,
+            ledger=ledger,
+            launcher=self.view.launcher,
+            released=self.released,
+            staying={replica: record for replica, (record, _) in self.staying.items()} | running,
+            fixed=frozenset(self.fixed),
+            fills=self.fills,
+            models=self.models,
+        )
+        return admission.admit(self.candidates)
 
-    def _seat(self, candidate: Candidate, ledger: Ledger) -> bool:
-        record = candidate.record
-        if candidate.running and record is not None and not candidate.elsewhere:
-            self._release(record)
-        for profile in _by_preference(candidate.model, self.fleet):
-            if ledger.limit_hit(candidate.model.owner, profile.size, profile.gpu_class or ""):
-                continue
-            engine = self.view.launcher.engine(profile)
-            seats = None
-            if record is not None and not candidate.elsewhere and profile.name == record.profile:
-                places = [(m.node, m.gpus, m.port) for m in record.members]
-                seats = self.fleet.reseat(profile, places, engine.ports_needed(profile))
-            seats = seats or self.fleet.seat(profile, engine.ports_needed(profile))
-            if seats:
-                self._start(candidate, profile, seats)
-                rank = 1 + ledger.count(candidate.model.name)
-                ledger.add(holding_of(candidate.model, candidate.id, profile.size, profile.gpu_class or "", rank))
-                return True
-        if candidate.running and record is not None and not candidate.elsewhere:
-            # Nothing was found: the old one keeps its place rather than leave the model without a replica.
-            self._take_back(record)
-        return False
+    # -- telling -------------------------------------------------------------------------------------------------
 
-    def _take_back(self, record: ReplicaRecord) -> None:
-        for member in record.members:
-            self.fleet.take(member.node, member.gpus, record.millicores, record.memory_mib, ports_of(member))
-            self.released[member.node].remove(record.id)
+    def _tell(self, admitted: Admitted) -> None:
+        for replica, gone in admitted.yields.items():
+            self.staying.pop(replica, None)
+            if replica not in admitted.starts:
+                self._refuse_protected(gone.record, gone.reason)
+                self._note(ActionKind.STOP, gone.record, gone.reason)
+        for record, reason in self.staying.values():
+            self._note(ActionKind.KEEP, record, reason, self.models.get(record.model))
+        for start in admitted.starts.values():
+            self._started(start)
+        self._refused(admitted)
+        self._stand()
 
-    def _start(self, candidate: Candidate, profile: Profile, seats: tuple[Seat, ...]) -> None:
-        model, record = candidate.model, candidate.record
+    def _started(self, start: Start) -> None:
+        candidate, model, record = start.candidate, start.candidate.model, start.candidate.record
+        placement = tuple(_placement(s) for s in start.seats)
         kind = ActionKind.START
         if candidate.running and record is not None:
+            if candidate.victim and start.profile.name == record.profile and placement == _places(record):
+                self._note(ActionKind.KEEP, record, Reason(ReasonCode.UNCHANGED, "runs as declared"), model)
+                return
             self._refuse_protected(record, candidate.reason)
-            same = sorted(m.node for m in record.members) == sorted(s.node for s in seats)
+            same = sorted(m.node for m in record.members) == sorted(s.node for s in start.seats)
             kind = ActionKind.REPLACE if same else ActionKind.MOVE
-        waits = {r for s in seats for r in self.released.get(s.node, []) if r != candidate.id}
         self.out.actions.append(
             Action(
                 kind=kind,
                 replica=candidate.id,
                 model=model.name,
-                profile=profile.name,
-                engine=profile.engine,
+                profile=start.profile.name,
+                engine=start.profile.engine,
                 reason=candidate.reason,
-                placement=tuple(_placement(s) for s in seats),
-                launches=self.view.launcher.launches(model, profile, candidate.index, seats),
+                placement=placement,
+                launches=self.view.launcher.launches(model, start.profile, candidate.index, start.seats),
                 before=record,
                 owner=model.owner,
                 model_class=model.model_class.value,
-                simulated=profile.engine == "sim",
+                simulated=start.profile.engine == "sim",
                 origin=model.origin.value,
-                millicores=profile.millicores,
-                memory_mib=profile.memory_mib,
-                gpu_class=profile.gpu_class or "",
+                millicores=start.profile.millicores,
+                memory_mib=start.profile.memory_mib,
+                gpu_class=start.profile.gpu_class or "",
                 prevent_stop=model.prevent_stop,
-                waits_for=tuple(sorted(waits)),
+                waits_for=start.after,
             )
         )
 
-    def _refuse(self, candidate: Candidate, ledger: Ledger) -> None:
-        model, record = candidate.model, candidate.record
-        if model.name not in self.causes:
-            self.causes[model.name] = causes_of(model, list(self.fleet.rooms.values()), ledger, self.view.hosts)
-        causes = self.causes[model.name]
-        if candidate.headroom:
-            if all(h.model != model.name for h in self.out.headroom_stops):
-                self._stop_headroom(model, causes)
-            return
-        self.out.shortfalls.append(Shortfall(model.name, candidate.id, causes))
-        if candidate.running and record is not None:
-            self.staying.append(record)
-            ledger.add(holdings([record], self.view.models)[0])
-            text = f"{candidate.reason.text}, but there is no room for it: what runs is left running"
-            self._note(ActionKind.KEEP, record, Reason(ReasonCode.UNCHANGED, text), model)
-        elif record is not None:
-            # What failed holds nothing any more; it is cleaned up, and starts again once there is room.
-            self._note(ActionKind.STOP, record, candidate.reason, model)
+    def _refused(self, admitted: Admitted) -> None:
+        causes: dict[str, tuple[Cause, ...]] = {}
+        ledger = self.out.ledger
+        if ledger is None:
+            raise AssertionError("nothing was admitted")
+        rooms = list(self.fleet.rooms.values())
+        for candidate in sorted(admitted.refused.values(), key=lambda c: (c.headroom, c.model.name, c.index)):
+            model, record = candidate.model, candidate.record
+            if model.name not in causes:
+                causes[model.name] = causes_of(model, rooms, ledger, self.view.hosts)
+            if candidate.headroom:
+                self._stop_headroom(model, causes[model.name], ledger.count(model.name))
+                if record is not None and not candidate.running:
+                    self._note(ActionKind.STOP, record, candidate.reason, model)
+                continue
+            self.out.shortfalls.append(Shortfall(model.name, candidate.id, causes[model.name]))
+            if record is None or candidate.victim:
+                continue
+            if candidate.running:
+                text = f"{candidate.reason.text}, but there is no room for it: what runs is left running"
+                self._note(ActionKind.KEEP, record, Reason(ReasonCode.UNCHANGED, text), model)
+            else:
+                # What failed holds nothing any more; it is cleaned up, and starts again once there is room.
+                self._note(ActionKind.STOP, record, candidate.reason, model)
 
-    def _stop_headroom(self, model: Model, causes: tuple[Cause, ...]) -> None:
-        running = sum(r.model == model.name for r in self.staying) + sum(
-            a.model == model.name and a.starts for a in self.out.actions
-        )
+    def _stop_headroom(self, model: Model, causes: tuple[Cause, ...], running: int) -> None:
+        if any(h.model == model.name for h in self.out.headroom_stops):
+            return
         cause = causes[0] if causes else Cause("no_free_capacity", "no free room")
         code = "no_free_capacity"
         if cause.code == "limit":
             numbers = dict(cause.numbers)
             code = f"limit:{numbers['scope']}:{numbers['resource']}"
         self.out.headroom_stops.append(HeadroomStop(model.name, running, model.scaling.max, code, cause.text))
-
-    # -- telling -------------------------------------------------------------------------------------------------
 
     def _note(self, kind: ActionKind, record: ReplicaRecord, reason: Reason, model: Model | None = None) -> None:
         """Add an action on what is recorded, where it is."""
@@ -389,7 +305,7 @@ class _Deciding:
                 profile=record.profile,
                 engine=record.engine,
                 reason=reason,
-                placement=tuple(MemberPlacement(m.node, m.gpus, m.gpu_indices, m.port) for m in record.members),
+                placement=_places(record),
                 launches=tuple(m.launch for m in record.members),
                 before=record,
                 owner=model.owner if model else record.owner,
@@ -399,10 +315,10 @@ class _Deciding:
             )
         )
 
-    def _finish(self) -> None:
+    def _stand(self) -> None:
         """Give every action its standing: what will run by what will be held, what stops by what was."""
         after = self.out.ledger.standings() if self.out.ledger else {}
-        before = self.before.standings()
+        before = self.view.ledger().standings()
         self.out.actions = [
             replace(a, standing=(before if a.kind is ActionKind.STOP else after).get(a.replica, _default_standing(a)))
             for a in self.out.actions
@@ -417,25 +333,5 @@ def _placement(seat: Seat) -> MemberPlacement:
     return MemberPlacement(seat.node, tuple(g.uuid for g in seat.gpus), tuple(g.index for g in seat.gpus), seat.port)
 
 
-def _by_preference(model: Model, fleet: Fleet) -> Iterable[Profile]:
-    """Yield the profiles, highest priority first; among equals the class with the most free GPUs."""
-    if len(model.profiles) == 1:
-        return model.profiles
-
-    def free(profile: Profile) -> int:
-        return sum(len(r.free(profile.gpu_class, profile.engine)) for r in fleet.rooms.values() if r.open)
-
-    several = len({p.priority for p in model.profiles}) < len(model.profiles)
-    return sorted(model.profiles, key=lambda p: (-p.priority, -free(p) if several else 0, p.name))
-
-
-def _difference(old: LaunchSpec, new: LaunchSpec) -> str:
-    """Say in a few words what of a launch changed."""
-    if old.argv != new.argv:
-        return "its command changed"
-    if old.env != new.env:
-        names = sorted({k for k, _ in set(old.env) ^ set(new.env)})
-        return f"its environment changed ({', '.join(names)})"
-    if (old.address, old.port) != (new.address, new.port):
-        return "its address changed"
-    return "its launch changed"
+def _places(record: ReplicaRecord) -> tuple[MemberPlacement, ...]:
+    return tuple(MemberPlacement(m.node, m.gpus, m.gpu_indices, m.port) for m in record.members)

@@ -62,6 +62,31 @@ class Fleet:
             self._seat_one(profile, seat, ports_needed)
         return tuple(seats)
 
+    def finds(self, profile: Profile, ports_needed: int) -> bool:
+        """Whether there is room for a whole replica now."""
+        return bool(self._one_node(profile, ports_needed) if profile.nodes == 1 else self._gang(profile, ports_needed))
+
+    def seat_on(self, profile: Profile, nodes: Iterable[str], ports_needed: int) -> tuple[Seat, ...]:
+        """Take room on nodes that are known to have it."""
+        return self._take(profile, nodes, ports_needed)
+
+    def could_hold(self, room: Room, profile: Profile) -> bool:
+        """Whether a node would take a member if it were empty of ours."""
+        return (
+            room.open
+            and profile.engine not in room.missing_engines
+            and room.has_label(profile.node_selector)
+            and len(room.usable(profile.gpu_class, profile.engine)) >= profile.gpus_per_node
+        )
+
+    def fabrics(self, profile: Profile) -> list[list[Room]]:
+        """Return the nodes that could hold a member, by fabric, where there are enough of them."""
+        found: dict[str, list[Room]] = {}
+        for room in self.rooms.values():
+            if room.fabric and self.could_hold(room, profile):
+                found.setdefault(room.fabric, []).append(room)
+        return [rooms for _, rooms in sorted(found.items()) if len(rooms) >= profile.nodes]
+
     def give_back(self, node: str, gpus: Iterable[str], millicores: int, memory_mib: int, ports: Iterable[int]) -> None:
         """Return the room of a member that stops."""
         if node in self.rooms:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from llmgwctl.domain.catalog import Profile
@@ -45,6 +45,17 @@ class Room:
         gpus = self.gpus.get(gpu_class.lower(), [])
         return gpus if engine == "sim" else [g for g in gpus if not g.pretended]
 
+    def usable(self, gpu_class: str | None, engine: str) -> set[str]:
+        """Return the GPUs that a profile may use, by UUID, whoever has them now."""
+        if gpu_class is None:
+            return set()
+        wanted = gpu_class.lower()
+        return {
+            uuid
+            for uuid, gpu in self.sellable.items()
+            if wanted in class_keys(gpu) and (engine == "sim" or not gpu.pretended)
+        }
+
     def has_label(self, selector: Iterable[tuple[str, str]]) -> bool:
         """Whether the node carries every label of a selector."""
         return all(self.labels.get(key) == value for key, value in selector)
@@ -75,14 +86,15 @@ class Room:
                     free.append(gpu)
                     free.sort(key=lambda g: g.index)
 
-    def free_ports(self, count: int, fixed: int | None) -> int | None:
-        """Return the lowest port from which `count` in a row are free."""
+    def free_ports(self, count: int, fixed: int | None, without: Collection[int] = ()) -> int | None:
+        """Return the lowest port from which `count` in a row are free, or would be `without` what holds some."""
+        taken = self.ports.difference(without) if without else self.ports
         if fixed is not None:
-            return None if any(fixed + i in self.ports for i in range(count)) else fixed
+            return None if any(fixed + i in taken for i in range(count)) else fixed
         for ports in self.port_ranges:
             run = 0
             for port in ports:
-                run = 0 if port in self.ports else run + 1
+                run = 0 if port in taken else run + 1
                 if run == count:
                     return port - count + 1
         return None

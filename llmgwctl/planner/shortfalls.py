@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from llmgwctl.domain.catalog import Model, Profile
 from llmgwctl.domain.desired import Host
-from llmgwctl.domain.plan import Cause
+from llmgwctl.domain.plan import Cause, Standing
 from llmgwctl.planner.ledger import Ledger, LimitHit
 from llmgwctl.planner.rooms import Room
 
@@ -17,6 +17,7 @@ def causes_of(model: Model, rooms: Sequence[Room], ledger: Ledger, hosts: Mappin
     for profile in model.profiles:
         hit = ledger.limit_hit(model.owner, profile.size, profile.gpu_class or "")
         causes += _profile_causes(model, profile, rooms, ledger, hit)
+    causes.sort(key=lambda c: -_FURTHEST.index(c.code))
     unreachable = [r.name for r in rooms if not r.reachable]
     if unreachable:
         causes.append(
@@ -80,18 +81,50 @@ def _profile_causes(
     if no_port:
         what = f"port {profile.port} is in use" if profile.port else "no port of settings.ports is free"
         return [Cause("ports", f"{head}: {what} on {_names(no_port)}, outside the kernel's ephemeral range.", numbers)]
-    if profile.gpus_per_node and free >= profile.gpus_per_node * profile.nodes:
-        return [
-            Cause(
-                "fragmented",
-                f"{head}: {_count(free, 'GPU')} of the class are free, but not together with what it needs on "
-                f"{'one node' if profile.nodes == 1 else f'{profile.nodes} nodes of one fabric'}: "
-                f"{_lacks(profile, able)}",
-                numbers,
-            )
-        ]
-    code = "beyond_guarantee" if ledger.has_guarantee(model.owner) else "no_guarantee"
-    return [Cause(code, f"{head}: no free room: {_lacks(profile, able)}", numbers)]
+    code = _refusal(model, profile, open_rooms, ledger)
+    together = "one node" if profile.nodes == 1 else f"{profile.nodes} nodes of one fabric"
+    pieces = (
+        f" ({_count(free, 'GPU')} of the class are free, but not together with the rest on {together})"
+        if profile.gpus_per_node and free >= profile.gpus_per_node * profile.nodes
+        else ""
+    )
+    return [Cause(code, f"{head}: {_REFUSALS[code]}{pieces}: {_lacks(profile, able)}", numbers)]
+
+
+_REFUSALS = {
+    "no_guarantee": "no free room, and nothing guarantees it any",
+    "beyond_guarantee": "no free room, and it is not within a guarantee of its scopes",
+    "guarantees_full": "within a guarantee, but what would have to stop is guaranteed as well",
+    "fragmented": "within a guarantee, but the room is in pieces",
+}
+# The order of rule R11: of several profiles the one that came furthest tells the model's reason.
+_FURTHEST = (
+    "fits_no_node",
+    "preflight",
+    "ports",
+    "limit",
+    "no_guarantee",
+    "beyond_guarantee",
+    "guarantees_full",
+    "fragmented",
+)
+
+
+def _refusal(model: Model, profile: Profile, rooms: Sequence[Room], ledger: Ledger) -> str:
+    """Return why nobody gave way (R11)."""
+    if not ledger.has_guarantee(model.owner):
+        return "no_guarantee"
+    if not ledger.within(model.owner, profile.size, profile.gpu_class or ""):
+        return "beyond_guarantee"
+    loose = [h for h in ledger.holdings.values() if ledger.standing(h) is not Standing.GUARANTEED]
+    if profile.gpus_per_node:
+        free = sum(len(r.free(profile.gpu_class, profile.engine)) for r in rooms)
+        free += sum(h.amount.gpus for h in loose if h.gpu_class == profile.gpu_class)
+        return "fragmented" if free >= profile.size.gpus else "guarantees_full"
+    cores = sum(r.millicores or 0 for r in rooms) + sum(h.amount.millicores for h in loose)
+    memory = sum(r.memory_mib or 0 for r in rooms) + sum(h.amount.memory_mib for h in loose)
+    enough = cores >= profile.size.millicores and memory >= profile.size.memory_mib
+    return "fragmented" if enough else "guarantees_full"
 
 
 def _could_hold_empty(room: Room, profile: Profile) -> bool:

@@ -67,19 +67,25 @@ def ports_of(member: MemberRecord) -> range:
 
 
 def holdings(records: list[ReplicaRecord], models: Mapping[str, Model]) -> list[Holding]:
-    """Return what each record holds, ranked inside its model by the order of starts."""
-    ranks: dict[str, int] = {}
+    """Return what each record holds."""
     held = []
-    for record in sorted(records, key=lambda r: (r.model, r.order, r.index)):
-        rank = ranks[record.model] = ranks.get(record.model, 0) + 1
+    for record in records:
         model = models.get(record.model)
         if model:
-            held.append(holding_of(model, record.id, record.size, record.gpu_class, rank))
+            held.append(holding_of(model, record.id, record.profile, record.size, record.gpu_class, record.order))
         else:
-            model_class = ModelClass(record.model_class)
             held.append(
                 Holding(
-                    record.id, record.model, record.owner, record.size, record.gpu_class, model_class, 0, rank, False
+                    replica=record.id,
+                    model=record.model,
+                    profile=record.profile,
+                    owner=record.owner,
+                    amount=record.size,
+                    gpu_class=record.gpu_class,
+                    model_class=ModelClass(record.model_class),
+                    priority=0,
+                    order=record.order,
+                    minimum=0,
                 )
             )
     return held
