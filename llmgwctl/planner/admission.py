@@ -9,12 +9,15 @@ from dataclasses import dataclass, field, replace
 from llmgwctl.domain.catalog import Model, Profile
 from llmgwctl.domain.plan import Reason, ReasonCode
 from llmgwctl.domain.state import ReplicaRecord
+from llmgwctl.planner import packing
 from llmgwctl.planner.launching import Launcher
 from llmgwctl.planner.ledger import Holding, Ledger, holding_of
 from llmgwctl.planner.naming import replica_id
 from llmgwctl.planner.placement import Fleet, Seat
+from llmgwctl.planner.rooms import Room
 from llmgwctl.planner.survey import ports_of
 from llmgwctl.planner.takes import Ground, Take, Tenant, find_take
+from llmgwctl.planner.waits import Place, waits_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,32 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A candidate with its places; `after` are the replicas whose stops make its room."""
+    """A candidate with its places; `pinned` ones stay there, the others may still be packed anew.
+
+    `victims` stop for it, and `at` is the step in which it found its place.
+    """
 
     candidate: Candidate
     profile: Profile
+    ports: int
     seats: tuple[Seat, ...]
-    after: tuple[str, ...]
+    pinned: bool
+    victims: tuple[str, ...]
+    at: int
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """What it takes."""
+        return tuple(
+            Place(
+                seat.node,
+                tuple(g.uuid for g in seat.gpus),
+                range(seat.port, seat.port + self.ports),
+                self.profile.millicores,
+                self.profile.memory_mib,
+            )
+            for seat in self.seats
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,77 +96,76 @@ class Yield:
 
 @dataclass(slots=True)
 class Admitted:
-    """The outcome: who starts, who is refused, who gave way."""
+    """The outcome: who starts, who is refused, who gave way, and what each start has to wait for."""
 
     starts: dict[str, Start] = field(default_factory=dict)
     refused: dict[str, Candidate] = field(default_factory=dict)
     yields: dict[str, Yield] = field(default_factory=dict)
+    waits: dict[str, set[str]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Admission:
-    """The working memory; `released` names, by node, the replicas whose stop gives room back there.
+    """The working memory.
 
-    `staying` run on as they are; those that are `fixed` may not be stopped by anybody.
+    `staying` run on as they are; those that are `fixed` may not be stopped by anybody. `stops` are what is stopped
+    already, and `rooms` what was free before.
     """
 
     fleet: Fleet
     ledger: Ledger
     launcher: Launcher
-    released: dict[str, list[str]]
     staying: dict[str, ReplicaRecord]
+    stops: dict[str, tuple[Place, ...]]
+    rooms: Mapping[str, Room]
     fixed: frozenset[str]
     fills: bool
     models: Mapping[str, Model]
     out: Admitted = field(default_factory=Admitted)
+    _queue: list[tuple[tuple[object, ...], Candidate]] = field(default_factory=list)
+    _stopped_at: dict[str, int] = field(default_factory=dict)
+    _hopeless: set[object] = field(default_factory=set)
+    _patience: int = 200_000
+    _step: int = 0
     _order: int = 0
 
     def admit(self, candidates: Iterable[Candidate]) -> Admitted:
         """Start what can start; who is refused blocks nobody, and is asked again after each step that frees room."""
         self._order = self.ledger.next_order()
-        queue: list[tuple[tuple[object, ...], Candidate]] = []
         for candidate in candidates:
-            self._push(queue, candidate)
-        while queue:
-            key, candidate = heapq.heappop(queue)
+            self._push(candidate)
+        while self._queue:
+            key, candidate = heapq.heappop(self._queue)
             now = self._key(candidate)
             if now > key:
-                heapq.heappush(queue, (now, candidate))
-                continue
-            if self._start(candidate):
+                heapq.heappush(self._queue, (now, candidate))
+            elif self._start(candidate):
                 if candidate.running:
                     # It leaves room behind, perhaps for one that was refused before it.
-                    self._again(queue)
-                continue
-            if _is_settled(candidate):
-                # It had the first turn on free room; for a take it waits as everybody else does.
-                self._push(queue, replace(candidate, asked=True))
-                continue
-            take = None if candidate.headroom else self._find_take(candidate)
-            if take is None:
+                    self._ask_again()
+            elif _is_settled(candidate):
+                # It had the first turn on free room; from now on it waits as everybody else does.
+                self._push(replace(candidate, asked=True))
+            elif not candidate.headroom and (take := self._find_take(candidate)):
+                self._ask_again(self._carry_out(candidate, take), without=take.grounds)
+            else:
                 self.out.refused[candidate.id] = candidate
-                continue
-            losers = self._carry_out(candidate, take)
-            self._again(queue, losers, without=take.grounds)
+        self._wait()
         return self.out
 
     # -- the order (R8) -------------------------------------------------------------------------------------------
 
-    def _push(self, queue: list[tuple[tuple[object, ...], Candidate]], candidate: Candidate) -> None:
-        heapq.heappush(queue, (self._key(candidate), candidate))
+    def _push(self, candidate: Candidate) -> None:
+        heapq.heappush(self._queue, (self._key(candidate), candidate))
 
-    def _again(
-        self,
-        queue: list[tuple[tuple[object, ...], Candidate]],
-        more: Iterable[Candidate] = (),
-        without: Collection[str] = (),
-    ) -> None:
+    def _ask_again(self, more: Iterable[Candidate] = (), without: Collection[str] = ()) -> None:
         """Ask the refused again, and `more`; everybody's key may have changed. Victims' earlier wishes are void."""
-        waiting = [candidate for _, candidate in queue] + list(self.out.refused.values())
+        waiting = [candidate for _, candidate in self._queue] + list(self.out.refused.values())
         self.out.refused.clear()
-        queue.clear()
+        self._queue.clear()
+        self._hopeless.clear()
         for candidate in (*(c for c in waiting if c.id not in without), *more):
-            self._push(queue, candidate)
+            self._push(candidate)
 
     def _key(self, candidate: Candidate) -> tuple[object, ...]:
         """Return the admission order: minimum, within a guarantee, class, priority, larger, name, index."""
@@ -151,7 +173,6 @@ class Admission:
         size = max(model.profiles, key=lambda p: (p.size.gpus, p.size.millicores, p.size.memory_mib)).size
         within = any(self.ledger.within(model.owner, p.size, p.gpu_class or "") for p in model.profiles)
         return (
-            # What has a place already is settled before anything new may take that place.
             not _is_settled(candidate),
             candidate.headroom,
             not within,
@@ -167,26 +188,30 @@ class Admission:
     # -- free room (R5) -------------------------------------------------------------------------------------------
 
     def _start(self, candidate: Candidate) -> bool:
-        with_own = self._lift(candidate)
-        for profile in preferred(candidate.model, self.fleet):
-            if self.ledger.limit_hit(candidate.model.owner, profile.size, profile.gpu_class or ""):
-                continue
-            seats = self._seats(candidate, profile)
-            if seats:
-                self._sit(candidate, profile, seats, ())
+        own = self._lift(candidate)
+        profiles = [
+            (profile, self._ports(profile))
+            for profile in preferred(candidate.model, self.fleet)
+            if not self.ledger.limit_hit(candidate.model.owner, profile.size, profile.gpu_class or "")
+        ]
+        for profile, ports in profiles:
+            seats = self._own_seats(candidate, profile, ports)
+            if seats or (seats := self.fleet.seat(profile, ports)):
+                self._sit(candidate, profile, seats)
                 return True
-        self._put_back(candidate, with_own)
+        if profiles and self._repack(candidate, tuple(profiles)):
+            return True
+        self._put_back(candidate, own)
         return False
 
-    def _seats(self, candidate: Candidate, profile: Profile) -> tuple[Seat, ...] | None:
-        ports = self.launcher.engine(profile).ports_needed(profile)
+    def _own_seats(self, candidate: Candidate, profile: Profile, ports: int) -> tuple[Seat, ...] | None:
         record = candidate.record
-        if record is not None and not candidate.elsewhere and profile.name == record.profile:
-            places = [(m.node, m.gpus, m.port) for m in record.members]
-            seats = self.fleet.reseat(profile, places, ports)
-            if seats:
-                return seats
-        return self.fleet.seat(profile, ports)
+        if record is None or candidate.elsewhere or profile.name != record.profile:
+            return None
+        return self.fleet.reseat(profile, [(m.node, m.gpus, m.port) for m in record.members], ports)
+
+    def _ports(self, profile: Profile) -> int:
+        return self.launcher.engine(profile).ports_needed(profile)
 
     def _lift(self, candidate: Candidate) -> Holding | None:
         """Give a running candidate's own room and holding back, as its next life takes their place."""
@@ -194,7 +219,7 @@ class Admission:
             return None
         holding = self.ledger.remove(candidate.id)
         if candidate.in_place and candidate.record is not None:
-            self._release(candidate.record)
+            self._stop(candidate.id, places_of(candidate.record))
         return holding
 
     def _put_back(self, candidate: Candidate, holding: Holding | None) -> None:
@@ -202,15 +227,26 @@ class Admission:
         if holding is None:
             return
         self.ledger.add(holding)
-        record = candidate.record
-        if candidate.in_place and record is not None:
-            for member in record.members:
-                self.fleet.take(member.node, member.gpus, record.millicores, record.memory_mib, ports_of(member))
-                self.released[member.node].remove(record.id)
+        if candidate.in_place and candidate.record is not None:
+            own = places_of(candidate.record)
+            self.stops[candidate.id] = self.stops[candidate.id][: -len(own)]
+            for place in own:
+                self.fleet.take(place.node, place.gpus, place.millicores, place.memory_mib, place.ports)
 
-    def _sit(self, candidate: Candidate, profile: Profile, seats: tuple[Seat, ...], victims: tuple[str, ...]) -> None:
-        after = {r for s in seats for r in self.released.get(s.node, ()) if r != candidate.id} | set(victims)
-        self.out.starts[candidate.id] = Start(candidate, profile, seats, tuple(sorted(after)))
+    def _stop(self, replica: str, places: tuple[Place, ...]) -> None:
+        self.stops[replica] = (*self.stops.get(replica, ()), *places)
+        self._stopped_at[replica] = self._step
+        for place in places:
+            self.fleet.give_back(place.node, place.gpus, place.millicores, place.memory_mib, place.ports)
+
+    def _sit(
+        self, candidate: Candidate, profile: Profile, seats: tuple[Seat, ...], victims: tuple[str, ...] = ()
+    ) -> None:
+        pinned = bool(victims) or (candidate.record is not None and not candidate.elsewhere)
+        self._step += 1
+        self.out.starts[candidate.id] = Start(
+            candidate, profile, self._ports(profile), seats, pinned, victims, self._step
+        )
         self.ledger.add(self._holding(candidate, profile))
         self._order += 1
 
@@ -219,10 +255,30 @@ class Admission:
             candidate.model, candidate.id, profile.name, profile.size, profile.gpu_class or "", self._order
         )
 
-    def _release(self, record: ReplicaRecord) -> None:
-        for member in record.members:
-            self.fleet.give_back(member.node, member.gpus, record.millicores, record.memory_mib, ports_of(member))
-            self.released.setdefault(member.node, []).append(record.id)
+    def _repack(self, candidate: Candidate, profiles: tuple[tuple[Profile, int], ...]) -> bool:
+        """Pack what is to start anew together with one more: "fits" is asked of them all at once, not in turn."""
+        wish = tuple(p for p, _ in profiles)
+        if wish in self._hopeless or not any(self.fleet.has_pieces(p) for p, _ in profiles):
+            return False
+        movable = [s for s in self.out.starts.values() if not s.pinned]
+        self._hopeless.add(wish)
+        if not movable or self._patience < len(movable):
+            return False
+        self._patience -= len(movable)
+        before = [(s.profile, s.ports, s.seats) for s in movable]
+        packing.give_back(self.fleet, before)
+        wants = [packing.Want(s.candidate.id, ((s.profile, s.ports),)) for s in movable]
+        placed = packing.pack(self.fleet, [*wants, packing.Want(candidate.id, profiles)])
+        if placed is None:
+            packing.take_again(self.fleet, before)
+            return False
+        self._hopeless.clear()
+        self._step += 1
+        for start in movable:
+            _, seats = placed[start.candidate.id]
+            self.out.starts[start.candidate.id] = replace(start, seats=seats, at=self._step)
+        self._sit(candidate, *placed[candidate.id])
+        return True
 
     # -- taking (R6, R7) ------------------------------------------------------------------------------------------
 
@@ -231,8 +287,8 @@ class Admission:
         try:
             tenants = self._tenants(candidate)
             for profile in preferred(candidate.model, self.fleet):
-                ports = self.launcher.engine(profile).ports_needed(profile)
-                take = find_take(self._holding(candidate, profile), profile, ports, self.ledger, self.fleet, tenants)
+                start = self._holding(candidate, profile)
+                take = find_take(start, profile, self._ports(profile), self.ledger, self.fleet, tenants)
                 if take:
                     return take
             return None
@@ -246,65 +302,55 @@ class Admission:
             start, record = self.out.starts.get(replica), self.staying.get(replica)
             fixed = replica in self.fixed or replica == candidate.id
             if start is not None:
-                ports = self.launcher.engine(start.profile).ports_needed(start.profile)
-                places = tuple(
-                    (s.node, tuple(g.uuid for g in s.gpus), range(s.port, s.port + ports)) for s in start.seats
-                )
-                tenants[replica] = Tenant(holding, places, start.profile.millicores, start.profile.memory_mib, fixed)
+                tenants[replica] = Tenant(holding, start.places, fixed)
             elif record is not None:
-                places = tuple((m.node, m.gpus, ports_of(m)) for m in record.members)
-                tenants[replica] = Tenant(holding, places, record.millicores, record.memory_mib, fixed)
+                tenants[replica] = Tenant(holding, places_of(record), fixed)
         return tenants
 
     def _carry_out(self, candidate: Candidate, take: Take) -> list[Candidate]:
         """Stop the victims and start the candidate; returns the victims that may look for another place."""
         self._lift(candidate)
-        tenants = self._tenants(candidate)
-        losers: list[tuple[str, Candidate]] = []
-        for replica, ground in take.grounds.items():
-            self.ledger.remove(replica)
-            for node, gpus, ports in tenants[replica].places:
-                tenant = tenants[replica]
-                self.fleet.give_back(node, gpus, tenant.millicores, tenant.memory_mib, ports)
-            loser = self._unseat(replica, candidate.id, ground)
-            if loser:
-                losers.append((replica, loser))
-        ports_needed = self.launcher.engine(take.profile).ports_needed(take.profile)
+        losers = [self._unseat(replica, candidate.id, ground) for replica, ground in take.grounds.items()]
+        ports = self._ports(take.profile)
         seats = (
-            self.fleet.seat_on(take.profile, take.nodes, ports_needed)
-            if take.nodes
-            else self.fleet.seat(take.profile, ports_needed)
+            self.fleet.seat_on(take.profile, take.nodes, ports) if take.nodes else self.fleet.seat(take.profile, ports)
         )
         if not seats:
             raise AssertionError(f"{candidate.id} was given room that is not there")
-        stopped = tuple(r for r in take.grounds if r in self.out.yields)
-        self._sit(candidate, take.profile, seats, stopped)
-        return [self._as_wanted(loser) for _, loser in losers if self._is_wanted(loser)]
+        self._sit(candidate, take.profile, seats, tuple(r for r in take.grounds if r in self.out.yields))
+        wanted = [c for c in losers if c and (self.fills or self._is_short(c.model))]
+        return [replace(c, headroom=not self._is_short(c.model)) for c in wanted]
 
     def _unseat(self, replica: str, beneficiary: str, ground: Ground) -> Candidate | None:
-        """Take a victim's place in the plan away; returns it as a candidate for another."""
+        """Take a victim's place away; returns it as a candidate for another."""
+        self.ledger.remove(replica)
         start = self.out.starts.pop(replica, None)
         record = start.candidate.record if start else self.staying.pop(replica)
-        running = start is None or (start.candidate.running and record is not None)
-        if running and record is not None:
+        if record is not None and (start is None or start.candidate.running):
             self.out.yields[replica] = Yield(record, beneficiary, ground)
-            for member in record.members:
-                released = self.released.setdefault(member.node, [])
-                if replica not in released:
-                    released.append(replica)
         if start is not None:
+            packing.give_back(self.fleet, [(start.profile, start.ports, start.seats)])
             return replace(start.candidate, elsewhere=start.candidate.running, victim=start.candidate.running)
         model = self.models.get(record.model) if record else None
+        if record is not None:
+            self._stop(replica, places_of(record))
         if model is None or record is None:
             return None
         reason = self.out.yields[replica].reason
         return Candidate(model, record.index, reason, record=record, running=True, elsewhere=True, victim=True)
 
-    def _is_wanted(self, loser: Candidate) -> bool:
-        return self.fills or self.ledger.count(loser.model.name) < loser.model.scaling.min
+    def _is_short(self, model: Model) -> bool:
+        return self.ledger.count(model.name) < model.scaling.min
 
-    def _as_wanted(self, loser: Candidate) -> Candidate:
-        return replace(loser, headroom=self.ledger.count(loser.model.name) >= loser.model.scaling.min)
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        """Work out what each start has to wait for; nobody waits for what was stopped only after it had its place."""
+        starts = {replica: start.places for replica, start in self.out.starts.items()}
+        waits = waits_of(starts, self.stops, self.rooms)
+        for replica, start in self.out.starts.items():
+            earlier = {w for w in waits[replica] if self._stopped_at.get(w, 0) <= start.at}
+            self.out.waits[replica] = earlier | set(start.victims)
 
 
 def _is_settled(candidate: Candidate) -> bool:
@@ -322,3 +368,8 @@ def preferred(model: Model, fleet: Fleet) -> Iterable[Profile]:
 
     several = len({p.priority for p in model.profiles}) < len(model.profiles)
     return sorted(model.profiles, key=lambda p: (-p.priority, -free(p) if several else 0, p.name))
+
+
+def places_of(record: ReplicaRecord) -> tuple[Place, ...]:
+    """Return what a recorded replica takes."""
+    return tuple(Place(m.node, m.gpus, ports_of(m), record.millicores, record.memory_mib) for m in record.members)

@@ -20,14 +20,15 @@ from llmgwctl.domain.plan import (
     Standing,
 )
 from llmgwctl.domain.state import ReplicaRecord
-from llmgwctl.planner.admission import Admission, Admitted, Candidate, Start
+from llmgwctl.planner.admission import Admission, Admitted, Candidate, Start, places_of
 from llmgwctl.planner.changed import change_of
 from llmgwctl.planner.classify import Finding
 from llmgwctl.planner.ledger import Ledger
 from llmgwctl.planner.options import PlanOptions
 from llmgwctl.planner.placement import Fleet, Seat
 from llmgwctl.planner.shortfalls import causes_of
-from llmgwctl.planner.survey import View, ports_of
+from llmgwctl.planner.survey import View
+from llmgwctl.planner.waits import Place
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ class _Deciding:
         self.staying: dict[str, tuple[ReplicaRecord, Reason]] = {}
         self.fixed: set[str] = set()
         self.ended: set[str] = set()
-        self.released: dict[str, list[str]] = {}
+        self.stops: dict[str, tuple[Place, ...]] = {}
 
     def run(self) -> Decision:
         by_model: dict[str, list[Finding]] = {}
@@ -178,11 +179,12 @@ class _Deciding:
     def _stop(self, record: ReplicaRecord, reason: Reason, *, alive: bool = True) -> None:
         self._refuse_protected(record, reason)
         self.ended.add(record.id)
-        for member in record.members:
+        places = places_of(record)
+        self.stops[record.id] = (*self.stops.get(record.id, ()), *places)  # two, where one of them is a stray
+        for place in places:
             # What is dead already holds no cores and no memory, and its ports may be another's by now.
             if alive:
-                self.fleet.give_back(member.node, member.gpus, record.millicores, record.memory_mib, ports_of(member))
-            self.released.setdefault(member.node, []).append(record.id)
+                self.fleet.give_back(place.node, place.gpus, place.millicores, place.memory_mib, place.ports)
         self._note(ActionKind.STOP, record, reason)
 
     def _refuse_protected(self, record: ReplicaRecord, reason: Reason) -> None:
@@ -203,7 +205,8 @@ class _Deciding:
             fleet=self.fleet,
             ledger=ledger,
             launcher=self.view.launcher,
-            released=self.released,
+            stops=self.stops,
+            rooms=self.view.rooms(),
             staying={replica: record for replica, (record, _) in self.staying.items()} | running,
             fixed=frozenset(self.fixed),
             fills=self.fills,
@@ -221,12 +224,12 @@ class _Deciding:
                 self._note(ActionKind.STOP, gone.record, gone.reason)
         for record, reason in self.staying.values():
             self._note(ActionKind.KEEP, record, reason, self.models.get(record.model))
-        for start in admitted.starts.values():
-            self._started(start)
+        for replica, start in admitted.starts.items():
+            self._started(start, tuple(sorted(admitted.waits[replica])))
         self._refused(admitted)
         self._stand()
 
-    def _started(self, start: Start) -> None:
+    def _started(self, start: Start, waits_for: tuple[str, ...]) -> None:
         candidate, model, record = start.candidate, start.candidate.model, start.candidate.record
         placement = tuple(_placement(s) for s in start.seats)
         kind = ActionKind.START
@@ -256,7 +259,7 @@ class _Deciding:
                 memory_mib=start.profile.memory_mib,
                 gpu_class=start.profile.gpu_class or "",
                 prevent_stop=model.prevent_stop,
-                waits_for=start.after,
+                waits_for=waits_for,
             )
         )
 

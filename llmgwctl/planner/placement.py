@@ -79,6 +79,16 @@ class Fleet:
             and len(room.usable(profile.gpu_class, profile.engine)) >= profile.gpus_per_node
         )
 
+    def has_pieces(self, profile: Profile) -> bool:
+        """Whether all free room together would be enough: where it isn't, no packing helps."""
+        rooms = [r for r in self.rooms.values() if r.open and r.has_label(profile.node_selector)]
+        size = profile.size
+        return (
+            sum(len(r.free(profile.gpu_class, profile.engine)) for r in rooms) >= size.gpus
+            and (any(r.millicores is None for r in rooms) or sum(r.millicores or 0 for r in rooms) >= size.millicores)
+            and (any(r.memory_mib is None for r in rooms) or sum(r.memory_mib or 0 for r in rooms) >= size.memory_mib)
+        )
+
     def fabrics(self, profile: Profile) -> list[list[Room]]:
         """Return the nodes that could hold a member, by fabric, where there are enough of them."""
         found: dict[str, list[Room]] = {}

@@ -13,6 +13,7 @@ from llmgwctl.planner.ledger import Group, Holding, Ledger
 from llmgwctl.planner.placement import Fleet
 from llmgwctl.planner.potential import rises
 from llmgwctl.planner.rooms import Room
+from llmgwctl.planner.waits import Place
 
 EXACT_SETS = 4096
 """Sets of victims tried on one node before the search turns greedy; a node of eight replicas has at most 256."""
@@ -26,9 +27,7 @@ class Tenant:
     """A replica that runs, or is to run, and the room that its stop gives back; `fixed` ones are never victims."""
 
     holding: Holding
-    places: tuple[tuple[str, tuple[str, ...], range], ...]
-    millicores: int
-    memory_mib: int
+    places: tuple[Place, ...]
     fixed: bool = False
 
     @property
@@ -88,8 +87,8 @@ class _Search:
             self.claims = [s for s in self.claimable if not ledger.beyond(s)]
         for tenant in tenants.values():
             if not tenant.fixed and self._may_give_way(tenant.holding):
-                for node, _, _ in tenant.places:
-                    self.by_node.setdefault(node, []).append(tenant)
+                for place in tenant.places:
+                    self.by_node.setdefault(place.node, []).append(tenant)
 
     def best(self) -> Take | None:
         """Return the best valid set of all nodes and node sets."""
@@ -188,7 +187,7 @@ class _Search:
 
     def _gang(self, rooms: Sequence[Room]) -> None:
         names = {r.name for r in rooms}
-        self._greedy([t for t in self._all() if any(node in names for node, _, _ in t.places)], rooms)
+        self._greedy([t for t in self._all() if any(place.node in names for place in t.places)], rooms)
 
     def _greedy(self, offered: Sequence[Tenant], rooms: Sequence[Room]) -> None:
         """Add victims in order until the set is valid, then give back in reverse those that it can do without."""
@@ -246,7 +245,7 @@ class _Search:
     def _free(self, room: Room, chosen: Iterable[Tenant]) -> int:
         free = {g.uuid for g in room.free(self.profile.gpu_class, self.profile.engine)}
         usable = self._usable(room)
-        freed = {u for t in chosen for node, gpus, _ in t.places if node == room.name for u in gpus if u in usable}
+        freed = {u for t in chosen for p in t.places if p.node == room.name for u in p.gpus if u in usable}
         return len(free | freed)
 
     def _usable(self, room: Room) -> set[str]:
@@ -255,15 +254,15 @@ class _Search:
         return self.usable[room.name]
 
     def _fits(self, room: Room, chosen: Sequence[Tenant]) -> bool:
-        here = [(t, ports) for t in chosen for node, _, ports in t.places if node == room.name]
-        millicores = sum(t.millicores for t, _ in here)
-        memory_mib = sum(t.memory_mib for t, _ in here)
+        here = [place for t in chosen for place in t.places if place.node == room.name]
+        millicores = sum(p.millicores for p in here)
+        memory_mib = sum(p.memory_mib for p in here)
         return (
             self.fleet.could_hold(room, self.profile)
             and self._free(room, chosen) >= self.profile.gpus_per_node
             and (room.millicores is None or self.profile.millicores <= room.millicores + millicores)
             and (room.memory_mib is None or self.profile.memory_mib <= room.memory_mib + memory_mib)
-            and room.free_ports(self.ports, self.profile.port, without={p for _, ports in here for p in ports})
+            and room.free_ports(self.ports, self.profile.port, without={p for place in here for p in place.ports})
             is not None
         )
 
