@@ -235,6 +235,7 @@ class Admission:
 
     def _stop(self, replica: str, places: tuple[Place, ...]) -> None:
         self.stops[replica] = (*self.stops.get(replica, ()), *places)
+        self._step += 1
         self._stopped_at[replica] = self._step
         for place in places:
             self.fleet.give_back(place.node, place.gpus, place.millicores, place.memory_mib, place.ports)
