@@ -70,10 +70,15 @@ def style_of(ctx: click.Context) -> Style:
 
 
 def print_json(document: Any, *, compact: bool = False) -> None:
-    """Print one document, unescaped and stable."""
+    """Print one document, stable, and unescaped where the output can hold every character."""
     # Without indentation json uses its C encoder, ten times as fast; only a person at a terminal needs the lines.
     indent = 1 if not compact and sys.stdout.isatty() else None
-    sys.stdout.write(json.dumps(document, indent=indent, ensure_ascii=False) + "\n")
+    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # another encoding, or a file name that is no text
+        text = json.dumps(document, indent=indent, ensure_ascii=True)
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 

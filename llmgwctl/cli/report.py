@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
 import click
 
 from llmgwctl.app.events import Failure
 from llmgwctl.app.executor import Outcome
+from llmgwctl.cli.output import print_json
 from llmgwctl.domain.plan import Action, ActionKind
 from llmgwctl.render.plan_json import action_document
 from llmgwctl.render.text import Style, duration, plain
@@ -104,7 +102,7 @@ class JsonReport:
 
     def summary(self, outcome: Outcome, operation: str) -> None:
         """Say what was done."""
-        _write(
+        print_json(
             {
                 "type": "summary",
                 "operation": operation,
@@ -112,7 +110,8 @@ class JsonReport:
                 "failed": len(outcome.failures),
                 "skipped": len(outcome.skipped),
                 "interrupted": outcome.interrupted,
-            }
+            },
+            compact=True,
         )
 
 
@@ -125,9 +124,4 @@ def _endpoint(action: Action) -> str:
 
 
 def _emit(event: str, action: Action, **fields: object) -> None:
-    _write({"type": event, "action": action.kind.value, "replica": action.replica, **fields})
-
-
-def _write(document: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    print_json({"type": event, "action": action.kind.value, "replica": action.replica, **fields}, compact=True)
