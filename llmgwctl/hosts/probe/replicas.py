@@ -207,6 +207,8 @@ def _systemd_life(folder: Folder) -> tuple[Phase | None, str]:
         return Phase.STARTING, f"{ended or 'ended'}; it is restarted"
     if active in ("active", "reloading", "activating"):
         return None, ""
+    if active == "inactive" and cells.get("Job", "0") not in ("", "0"):
+        return Phase.STARTING, ""  # it waits in systemd's queue, as for the network after a boot
     if cells.get("LoadState") == "not-found":
         return Phase.FAILED, "its systemd unit is gone"
     return Phase.FAILED, ended or f"its systemd unit is {active or 'absent'}"
