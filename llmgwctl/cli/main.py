@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from llmgwctl import __version__
 from llmgwctl.errors import ConfigError, LlmgwctlError
@@ -103,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return leave.exit_code
     except click.UsageError as problem:
         problem.show()
+        _tell_variable(problem)
         return EXIT_USAGE
     except click.ClickException as problem:
         problem.show()
@@ -133,6 +135,15 @@ def _name_variables(command: click.Command, name: str) -> None:
         long = [o.removeprefix("--") for o in option.opts if o.startswith("--")]
         if isinstance(option, click.Option) and long:
             option.envvar = f"LLMGWCTL_{name}_{long[0]}".replace("-", "_").upper()
+
+
+def _tell_variable(problem: click.UsageError) -> None:
+    """Say where a value came from that nobody typed."""
+    option = problem.param if isinstance(problem, click.BadParameter) else None
+    if problem.ctx is None or option is None or option.name is None or option.envvar is None:
+        return
+    if problem.ctx.get_parameter_source(option.name) is ParameterSource.ENVIRONMENT:
+        click.echo(f"  The value comes from {option.envvar}.", err=True)
 
 
 def _ready_streams() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from llmgwctl.diagnostics import Diagnostic
 from llmgwctl.errors import LlmgwctlError, UsageError
@@ -28,7 +29,9 @@ def directory_option(command: F) -> F:
     """Take -C behind the command's name as well."""
 
     def remember(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-        if value is not None:
+        typed_before = ctx.parent and ctx.parent.get_parameter_source("directory") is ParameterSource.COMMANDLINE
+        typed = ctx.get_parameter_source("directory") is ParameterSource.COMMANDLINE
+        if value is not None and (typed or not typed_before):
             ctx.obj["directory"] = value
 
     return click.option(

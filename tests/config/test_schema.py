@@ -104,7 +104,8 @@ def test_whole_documents_get_words_exactly_where_jsonschema_refuses(value):
         ("hosts:\n  - {name: h, port: 70000}", "2:21", "at most 65535"),
         ("hosts:\n  - {name: h, address: -oProxyCommand=x}", "2:24", "does not begin with `-`"),
         ("hosts:\n  - {name: h, connection: shs}", "2:27", "ssh, local or simulated"),
-        ("hosts: {}", "1:8", "has to be a list"),
+        ("hosts: {}", "1:8", "has to be a list. Write for example `hosts: [{name: gpu-a1}]`"),
+        ("hosts: [a]", "1:9", "has to be a mapping. Write for example `{name: gpu-a1}`"),
         ("models:\n  - {name: m, source: s, profiles: []}", "2:36", "is empty"),
         ("models:\n  - {name: m, source: 7, profiles: [{name: p}]}", "2:23", "the number 7; it has to be text"),
         (
