@@ -170,13 +170,13 @@ def _own_fault(problem: Exception) -> int:
 
 def _tell(problem: LlmgwctlError) -> None:
     from llmgwctl.cli.output import style_for
-    from llmgwctl.render.text import Style, diagnostics_text
+    from llmgwctl.render.text import Style, diagnostics_text, printable
 
     context: Any = click.get_current_context(silent=True)
     style = style_for(sys.stderr, context.obj["color"]) if context and context.obj else Style()
     if isinstance(problem, ConfigError):
         click.echo(diagnostics_text(problem.diagnostics, style), err=True)
         return
-    click.echo(f"{style.paint('Error:', 'red', 'bold')} {problem.message}", err=True)
+    click.echo(f"{style.paint('Error:', 'red', 'bold')} {printable(problem.message)}", err=True)
     if problem.detail:
-        click.echo("  " + problem.detail.replace("\n", "\n  "), err=True)
+        click.echo("  " + printable(problem.detail).replace("\n", "\n  "), err=True)

@@ -9,7 +9,7 @@ from llmgwctl.app.executor import Outcome
 from llmgwctl.cli.output import print_json
 from llmgwctl.domain.plan import Action, ActionKind
 from llmgwctl.render.plan_json import action_document
-from llmgwctl.render.text import Style, duration, plain
+from llmgwctl.render.text import Style, duration, plain, printable
 
 _DOING = {
     ActionKind.START: "Starting",
@@ -73,7 +73,7 @@ class TextReport:
         for failure in outcome.failures:
             click.echo(f"\n{self._style.paint('Failed:', 'red', 'bold')} {plain(failure.message)}")
             if failure.detail:
-                click.echo("  " + failure.detail.replace("\n", "\n  "))
+                click.echo("  " + printable(failure.detail).replace("\n", "\n  "))
 
 
 class JsonReport:

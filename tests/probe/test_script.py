@@ -545,3 +545,32 @@ def test_hostile_words_are_only_words(tmp_path: Path):
     assert not (tmp_path / "ran").exists()
     with pytest.raises(ValueError, match="letters and digits"):
         build_script(ProbeRequest(), "a b")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"id": "evil"},
+        {"id": "evil/²"},
+        {"id": "evil/" + "9" * 5000},
+        {"id": ["a/0"]},
+        {"id": "/0"},
+        {"member": float("inf")},
+        {"member": -1},
+        {"member": "0"},
+        {"port": 1e99},
+        {"port": "http"},
+        {"gpus": 3},
+    ],
+)
+def test_what_somebody_wrote_into_a_replica_is_no_replica(changes: dict, tmp_path: Path):
+    """A host's owner can write anything; it costs that folder alone, and a warning."""
+    root = tmp_path / "r"
+    make_replica(root, "good-0", port=1)
+    folder = make_replica(root, "evil-0", port=1)
+    data = json.loads((folder / "replica.json").read_text())
+    (folder / "replica.json").write_text(json.dumps(data | changes))
+    node, _ = run(ProbeRequest(replica_dir=str(root)))
+    assert [r.id for r in node.replicas] == ["good/0"]
+    assert any("evil-0/replica.json can't be read" in w for w in node.warnings)
+    assert node.replicas_hidden
