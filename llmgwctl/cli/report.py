@@ -62,10 +62,10 @@ class TextReport:
         """Say that an action was not begun."""
         click.echo(f"{plain(action.replica)}: Not begun: {plain(why)}")
 
-    def summary(self, outcome: Outcome, operation: str) -> None:
-        """Say what was done, and what failed and why."""
+    def summary(self, outcome: Outcome, operation: str, left: int = 0) -> None:
+        """Say what was done, and what failed and why; `left` counts what could not be looked at."""
         parts = [f"{outcome.count(kind)} {word}" for kind, word in _SUMMARY.items() if outcome.count(kind)]
-        whole = not (outcome.failures or outcome.skipped or outcome.interrupted)
+        whole = not (outcome.failures or outcome.skipped or outcome.interrupted or left)
         head = f"{operation.capitalize()} complete!" if whole else f"{operation.capitalize()} incomplete."
         click.echo("\n" + self._style.paint(f"{head} {', '.join(parts) or 'Nothing had to change'}.", "bold"))
         if outcome.skipped:
@@ -100,8 +100,8 @@ class JsonReport:
         """Say that an action was not begun."""
         _emit("skipped", action, why=why)
 
-    def summary(self, outcome: Outcome, operation: str) -> None:
-        """Say what was done."""
+    def summary(self, outcome: Outcome, operation: str, left: int = 0) -> None:
+        """Say what was done; `left` counts what could not be looked at."""
         print_json(
             {
                 "type": "summary",
@@ -109,6 +109,7 @@ class JsonReport:
                 "done": len(outcome.done),
                 "failed": len(outcome.failures),
                 "skipped": len(outcome.skipped),
+                "deferred": left,
                 "interrupted": outcome.interrupted,
             },
             compact=True,
