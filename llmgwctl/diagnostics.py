@@ -20,7 +20,7 @@ class SourceRange:
     column: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        return f"{_on_one_line(self.file)}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,11 @@ class Diagnostic:
         place = f"{self.at}: " if self.at else ""
         detail = f" {self.detail}" if self.detail else ""
         return f"{place}{self.severity.value}: {self.summary}{detail}"
+
+
+def _on_one_line(name: str) -> str:
+    """Return a file's name without line ends and control characters, which it may have."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def error(summary: str, detail: str = "", at: SourceRange | None = None) -> Diagnostic:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from llmgwctl.app.events import Report
+from llmgwctl.app.events import Guarded, Report
 from llmgwctl.app.executor import Executor, Outcome
 from llmgwctl.app.interrupts import catching
-from llmgwctl.app.planning import Planned
 from llmgwctl.app.secrets import Secrets
 from llmgwctl.domain.desired import Host
 from llmgwctl.domain.plan import Plan
@@ -46,14 +45,11 @@ def apply_plan(
             return Outcome()
         secrets = Secrets(base)
         _read_secrets(plan, secrets)
-        executor = Executor(hosts, sessions, writer, secrets, report, interrupts)
+        # Without anybody to read what happens nothing new is begun, as after an interrupt.
+        guarded = Guarded(report, interrupts.stopping.set)
+        executor = Executor(hosts, sessions, writer, secrets, guarded, interrupts)
         _refresh(plan, writer)
         return executor.run(plan, options.parallelism)
-
-
-def still_needed(planned: Planned) -> bool:
-    """Whether an apply has anything to do or to record."""
-    return not planned.plan.empty or bool(planned.plan.refreshes)
 
 
 def _must_fit(plan: Plan, state: State) -> None:

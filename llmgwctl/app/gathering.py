@@ -49,9 +49,13 @@ def must_reach_some(observation: Observation) -> None:
     """Raise UnreachableError where hosts are declared and none could be reached."""
     nodes = observation.nodes
     if nodes and not any(n.reachable for n in nodes):
-        raise UnreachableError(
-            "None of the hosts could be reached.", "\n".join(f"{n.name}: {n.error}" for n in nodes[:20])
-        )
+        raise UnreachableError("None of the hosts could be reached.", "\n".join(words_of(n) for n in nodes[:20]))
+
+
+def words_of(node: Node) -> str:
+    """Return a host's name and why it could not be looked at; most reasons begin with the name."""
+    error = node.error or "no reason is known"
+    return error if error.startswith(f"{node.name} (") else f"{node.name}: {error}"
 
 
 def _simulated(host: Host, sessions: Sessions, lineage: str) -> Node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 
@@ -23,13 +23,17 @@ def catching(tell: Callable[[str], None]) -> Iterator[Interrupts]:
     """Turn SIGINT, SIGTERM and SIGHUP into requests for the time of the block."""
     interrupts = Interrupts()
 
+    def say(text: str) -> None:
+        with suppress(OSError, ValueError):  # the terminal itself may be what has gone
+            tell(text)
+
     def handle(_number: int, _frame: FrameType | None) -> None:
         if not interrupts.stopping.is_set():
             interrupts.stopping.set()
-            tell("Interrupted: finishing what is under way, then saving. Interrupt again to stop at once.")
+            say("Interrupted: finishing what is under way, then saving. Interrupt again to stop at once.")
         elif not interrupts.aborting.is_set():
             interrupts.aborting.set()
-            tell("Interrupted again: stopping now. What was begun is recorded; the next plan sorts it out.")
+            say("Interrupted again: stopping now. What was begun is recorded; the next plan sorts it out.")
 
     if threading.current_thread() is not threading.main_thread():
         yield interrupts

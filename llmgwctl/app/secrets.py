@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import os
+import selectors
+import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import IO, cast
 
 from llmgwctl.domain.catalog import SecretRef
 from llmgwctl.domain.launch import LaunchSpec
@@ -16,6 +21,11 @@ from llmgwctl.errors import LlmgwctlError
 from llmgwctl.render.plan_json import SENSITIVE
 
 _COMMAND_TIMEOUT_S = 60
+_LINGER_S = 0.5
+"""How long a command's output is read on after its end: what it left in the background may hold the pipe for ever."""
+_LARGEST = 128 * 1024 - 1
+"""Linux takes no larger entry of an environment (MAX_ARG_STRLEN), the variable's name included."""
+_LONGEST_NAME = 1024
 _SHORTEST_REDACTED = 4
 """Shorter values would blot out ordinary words; nobody should take them for secrets."""
 
@@ -39,6 +49,8 @@ class Secrets:
                 value = self._read(ref)
                 if "\0" in value:
                     raise SecretError(f"The secret {ref} holds a NUL byte: no environment variable can.")
+                if len(value.encode()) > _LARGEST - _LONGEST_NAME:
+                    raise SecretError(f"The secret {ref} is larger than 128 KiB: no environment variable may be.")
                 self._values[ref] = value
             return self._values[ref]
 
@@ -63,10 +75,10 @@ class Secrets:
         return digests
 
     def redact(self, text: str) -> str:
-        """Return a text with every value that was read blotted out."""
+        """Return a text with every value that was read blotted out, and each line of one: a text may show a part."""
         with self._lock:
-            values = sorted((v for v in self._values.values() if len(v) >= _SHORTEST_REDACTED), key=len, reverse=True)
-        for value in values:
+            pieces = {p.strip() for v in self._values.values() for p in (v, *v.splitlines())}
+        for value in sorted((p for p in pieces if len(p) >= _SHORTEST_REDACTED), key=len, reverse=True):
             text = text.replace(value, SENSITIVE)
         return text
 
@@ -79,7 +91,8 @@ class Secrets:
         if ref.kind == "from_file":
             path = self._base / Path(ref.source[0]).expanduser()
             try:
-                return path.read_text(encoding="utf-8").removesuffix("\n")
+                with path.open("rb") as file:  # never the whole of a device, or of a file that was meant otherwise
+                    return file.read(_LARGEST + 2).decode().removesuffix("\n")
             except (OSError, UnicodeDecodeError) as problem:
                 reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
                 raise SecretError(f"The secret file {path} can't be read: {reason}.") from None
@@ -87,21 +100,54 @@ class Secrets:
 
     def _run(self, argv: tuple[str, ...]) -> str:
         try:
-            done = subprocess.run(
-                argv,
-                cwd=self._base,
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                timeout=_COMMAND_TIMEOUT_S,
-                check=False,
-            )
-            if done.returncode == 0:
-                return done.stdout.decode("utf-8").removesuffix("\n")
-            reason = f"it exited with status {done.returncode}"
-        except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as problem:
+            status, output = _output_of(argv, self._base)
+            if status == 0:
+                return output.decode().removesuffix("\n")
+            reason = f"it exited with status {status}"
+        except subprocess.TimeoutExpired:
+            reason = f"it did not end within {_COMMAND_TIMEOUT_S} s"
+        except (OSError, UnicodeDecodeError) as problem:
             # Its output is never quoted: it may hold the secret.
-            reason = problem.strerror or "it failed" if isinstance(problem, OSError) else type(problem).__name__
+            reason = problem.strerror or "it failed" if isinstance(problem, OSError) else "what it prints is not UTF-8"
         raise SecretError(f"The command of a secret failed ({argv[0]}): {reason}.")
+
+
+def _output_of(argv: tuple[str, ...], folder: Path) -> tuple[int, bytes]:
+    """Return a command's status and output, cut where it is too large for a secret.
+
+    What doesn't end in time is killed with its whole group. Raises TimeoutExpired, OSError.
+    """
+    process = subprocess.Popen(
+        argv,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + _COMMAND_TIMEOUT_S
+    output = b""
+    try:
+        with cast(IO[bytes], process.stdout) as pipe, selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_READ)
+            while len(output) <= _LARGEST + 1:
+                if process.poll() is not None:
+                    deadline = min(deadline, time.monotonic() + _LINGER_S)
+                if time.monotonic() > deadline:
+                    break
+                if selector.select(timeout=0.1):
+                    piece = os.read(pipe.fileno(), 65536)
+                    if not piece:
+                        break
+                    output += piece
+        if len(output) > _LARGEST + 1:
+            return 0, output[: _LARGEST + 2]
+        return process.wait(timeout=max(0.0, deadline - time.monotonic())), output
+    finally:
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def digest(value: str, lineage: str) -> str:

@@ -11,13 +11,18 @@ import click
 from llmgwctl.cli.output import (
     directory_option,
     gather_progress,
-    json_option,
     seconds_of,
     style_of,
     warn,
     workspace_of,
 )
-from llmgwctl.errors import ApplyIncompleteError, InterruptedApplyError, LlmgwctlError
+from llmgwctl.errors import (
+    ApplyIncompleteError,
+    InterruptedApplyError,
+    LlmgwctlError,
+    ShortfallError,
+    StalePlanError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
     from llmgwctl.hosts.sessions import Sessions
     from llmgwctl.store.statefile import StateFile
 
+_PLANS_ANEW = 3
+
 _approve = click.option("--auto-approve", is_flag=True, help="Do not ask.")
 _parallel = click.option(
     "--parallelism", type=click.IntRange(1, 1000), default=10, show_default=True, help="Actions at the same time."
@@ -35,9 +42,12 @@ _parallel = click.option(
 _lock = click.option("--lock-timeout", metavar="DURATION", default="0s", help="How long to wait for the state's lock.")
 
 
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON: one event a line, a summary at the end.")
+
+
 @click.command("apply")
 @directory_option
-@json_option
+@_json
 @click.argument("planfile", required=False)
 @_approve
 @_parallel
@@ -75,7 +85,7 @@ def apply_command(
 
 @click.command("destroy")
 @directory_option
-@json_option
+@_json
 @_approve
 @_parallel
 @_lock
@@ -106,44 +116,77 @@ def _plan_and_apply(  # type: ignore[no-untyped-def]
             f"{operation} asks before it acts, and there is no terminal to ask on.",
             "Give --auto-approve, or save a plan (plan --out FILE) and apply that.",
         )
-    from llmgwctl.app.applying import still_needed
+    workspace = workspace_of(ctx)
+    with workspace.sessions() as sessions:
+
+        def once() -> None:
+            plan = _approved_plan(ctx, workspace, sessions, options, operation, auto_approve, as_json, require_all)
+            if not plan.empty or plan.refreshes:
+                hosts = {h.name: h for h in workspace.desired.hosts}
+                store, base = workspace.store(), workspace.base
+                _carry_out(ctx, plan, hosts, store, sessions, base, operation, parallelism, lock_timeout_s, as_json)
+            elif as_json:
+                _report_nothing(operation, plan)
+            _raise_for_unseen(plan, operation)
+
+        # Whoever held the lock meanwhile has changed the state. What nobody read can be planned anew; what somebody
+        # approved can't.
+        for _ in range(_PLANS_ANEW if auto_approve else 0):
+            try:
+                return once()
+            except StalePlanError:
+                click.echo("The state has changed since the plan was made: planning again.", err=True)
+        return once()
+
+
+def _approved_plan(  # type: ignore[no-untyped-def]
+    ctx: click.Context,
+    workspace,  # noqa: ANN001
+    sessions: Sessions,
+    options,  # noqa: ANN001
+    operation: str,
+    auto_approve: bool,
+    as_json: bool,
+    require_all: bool,
+) -> Plan:
     from llmgwctl.app.planning import plan_fleet
     from llmgwctl.render.plan_text import plan_text
 
-    workspace = workspace_of(ctx)
-    with workspace.sessions() as sessions:
-        planned = plan_fleet(workspace, sessions, options, progress=gather_progress())
-        plan = planned.plan
-        warn(ctx, plan.diagnostics)
-        if not as_json:
-            click.echo(plan_text(plan, style_of(ctx)))
-        if planned.refused:
-            raise LlmgwctlError("The plan may not be applied: see the errors above.")
-        if require_all and plan.shortfalls:
-            from llmgwctl.errors import ShortfallError
+    planned = plan_fleet(workspace, sessions, options, progress=gather_progress())
+    plan = planned.plan
+    warn(ctx, plan.diagnostics)
+    if not as_json:
+        click.echo(plan_text(plan, style_of(ctx)))
+    if planned.refused:
+        raise LlmgwctlError("The plan may not be applied: see the errors above.")
+    if require_all and plan.shortfalls:
+        raise ShortfallError("Not everything can be placed, so nothing was changed (--require-all).")
+    if any(a.changes for a in plan.actions) and not auto_approve and not _approved(operation):
+        raise LlmgwctlError(f"{operation.capitalize()} cancelled: nothing was changed.")
+    return plan
 
-            raise ShortfallError("Not everything can be placed, so nothing was changed (--require-all).")
-        if any(a.changes for a in plan.actions) and not auto_approve and not _approved(operation):
-            raise LlmgwctlError(f"{operation.capitalize()} cancelled: nothing was changed.")
-        if still_needed(planned):
-            hosts = {h.name: h for h in workspace.desired.hosts}
-            _carry_out(
-                ctx,
-                plan,
-                hosts,
-                workspace.store(),
-                sessions,
-                workspace.base,
-                operation,
-                parallelism,
-                lock_timeout_s,
-                as_json,
-            )
-        elif as_json:
-            from llmgwctl.app.executor import Outcome
-            from llmgwctl.cli.report import JsonReport
 
-            JsonReport().summary(Outcome(), operation)
+def _report_nothing(operation: str, plan: Plan) -> None:
+    from llmgwctl.app.executor import Outcome
+    from llmgwctl.cli.report import JsonReport
+
+    JsonReport().summary(Outcome(), operation, left=_left(plan, operation))
+
+
+def _left(plan: Plan, operation: str) -> int:
+    """Return how many replicas a destroy can't look at."""
+    return sum(a.kind.value == "defer" for a in plan.actions) if operation == "destroy" else 0
+
+
+def _raise_for_unseen(plan: Plan, operation: str) -> None:
+    """Say that a destroy left something: what can't be seen is taken to run."""
+    left = [a.replica for a in plan.actions if a.kind.value == "defer"]
+    if operation == "destroy" and left:
+        names = ", ".join(left[:10]) + (" …" if len(left) > 10 else "")
+        raise ApplyIncompleteError(
+            f"{len(left)} of ours can't be seen, and may run on: {names}.",
+            "Bring their hosts back and destroy again, or take the hosts out of the declaration to give them up.",
+        )
 
 
 def _apply_saved(ctx: click.Context, planfile: str, parallelism: int, lock_timeout_s: float, *, as_json: bool) -> None:
@@ -181,7 +224,7 @@ def _carry_out(
     report = JsonReport() if as_json else TextReport(style_of(ctx))
     options = ApplyOptions(operation, parallelism, lock_timeout_s)
     outcome = apply_plan(plan, hosts, store, sessions, base, report, lambda text: click.echo(text, err=True), options)
-    report.summary(outcome, operation)
+    report.summary(outcome, operation, left=_left(plan, operation))
     _raise_for(outcome)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from pathlib import Path
 
 import click
@@ -21,20 +22,21 @@ INIT_FILE = "llmgwctl.yaml"
 @click.pass_context
 def init_command(ctx: click.Context, *, hosts: tuple[str, ...], host_keys: str) -> None:
     """Write a small, valid, commented configuration for this machine, or for hosts that it looks at."""
-    from llmgwctl.app.initialising import initial_configuration
+    from llmgwctl.app.initialising import initial_configuration, must_be_free
+    from llmgwctl.render.text import plain
 
     directory = Path(ctx.obj["directory"])
-    target = directory / INIT_FILE
-    present = sorted(p.name for p in (*directory.glob("*.yaml"), *directory.glob("*.yml")))
-    if present:
-        raise LlmgwctlError(f"{directory} has a configuration already ({present[0]}): it is left as it is.")
+    must_be_free(directory)
     text = initial_configuration(directory, hosts, host_keys)
+    must_be_free(directory)  # looking takes its time, and someone else may have written one meanwhile
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise LlmgwctlError(f"{directory} can't be made: {problem.strerror}") from None
+        raise LlmgwctlError(f"{directory} can't be made: {problem.strerror}.") from None
+    target = directory / INIT_FILE
     write_file(str(target), text)
-    click.echo(f"Wrote {target}. Look at it, then: llmgwctl -C {directory} plan")
+    there = "" if directory == Path() else f" -C {shlex.quote(str(directory))}"
+    click.echo(f"Wrote {plain(str(target))}. Look at it, then: llmgwctl{there} plan")
 
 
 @click.command("validate")
@@ -86,38 +88,25 @@ def validate_command(ctx: click.Context, *, as_json: bool) -> int:
 @click.pass_context
 def fmt_command(ctx: click.Context, *, check: bool, show_diff: bool) -> int:
     """Rewrite every YAML file of the directory in its normal form; comments and meaning stay."""
-    from llmgwctl.config.fmt import format_text
+    from llmgwctl.app.formatting import format_directory, rewrite
+    from llmgwctl.render.text import plain
 
-    directory = Path(ctx.obj["directory"])
-    files = sorted((*directory.glob("*.yaml"), *directory.glob("*.yml")))
-    if not files:
-        raise LlmgwctlError(f"There is no YAML file in {directory}.")
-    changed = []
-    results = []
-    for path in files:
-        try:
-            text = path.read_bytes().decode("utf-8-sig")
-        except (OSError, UnicodeDecodeError) as problem:
-            raise LlmgwctlError(f"{path} can't be read: {problem}") from None
-        results.append((path, text, format_text(text, path.name)))
-    for path, text, new in results:
-        if new == text:
-            continue
-        changed.append(path)
-        click.echo(str(path))
+    changed = [file for file in format_directory(ctx.obj["directory"]) if file.changes]
+    for file in changed:
+        name = plain(str(file.path))
+        click.echo(name)
         if show_diff:
-            lines = difflib.unified_diff(text.splitlines(True), new.splitlines(True), str(path), f"{path} (formatted)")
-            click.echo("".join(lines), nl=False)
+            click.echo(_diff(file.text, file.normal, name), nl=False)
         if not check:
-            _rewrite(path, new)
+            rewrite(file)
     return EXIT_CONFIG if check and changed else 0
 
 
-def _rewrite(path: Path, text: str) -> None:
-    from llmgwctl.store.files import write_atomically
-
-    try:
-        target = path.resolve()
-        write_atomically(target, text, mode=target.stat().st_mode & 0o777)
-    except OSError as problem:
-        raise LlmgwctlError(f"{path} can't be written: {problem.strerror or problem}") from None
+def _diff(old: str, new: str, name: str) -> str:
+    before, after = ([line + "\n" for line in text.split("\n")] for text in (old, new))
+    for lines in (before, after):
+        # What stands behind the last line's end is no line; where there is no such end, diffs say so.
+        last = lines.pop()
+        if last != "\n":
+            lines.append(f"{last}\\ No newline at end of file\n")
+    return "".join(difflib.unified_diff(before, after, name, f"{name} (formatted)"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import signal
 import sys
@@ -79,6 +80,7 @@ def inventory_command(ctx: click.Context, *, as_json: bool, out: str | None) -> 
 def logs_command(ctx: click.Context, *, replica: str, follow: bool, lines: int, member: int) -> None:
     """Show a replica's log."""
     from llmgwctl.app.status import show_log
+    from llmgwctl.render.text import printable
 
     workspace = workspace_of(ctx)
     stop = threading.Event()
@@ -86,8 +88,13 @@ def logs_command(ctx: click.Context, *, replica: str, follow: bool, lines: int, 
         signal.signal(signal.SIGINT, lambda *_: stop.set())
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
 
+    decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+    to_terminal = sys.stdout.isatty()
+
     def write(data: bytes) -> None:
-        sys.stdout.buffer.write(data)
+        # A pipe gets the log as it is; on a terminal only colours may come through.
+        shown = printable(decode(data), colours=True).encode() if to_terminal else data
+        sys.stdout.buffer.write(shown)
         sys.stdout.buffer.flush()
 
     with workspace.sessions() as sessions:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from llmgwctl import __version__
 from llmgwctl.errors import ConfigError, LlmgwctlError
 
 EXIT_USAGE, EXIT_INTERRUPTED, EXIT_PIPE = 64, 130, 141
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 # Name: the module that has it, and its line in --help. A command's module is imported when it runs, so that
 # `--help` stays instant.
@@ -43,6 +47,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), f"{cmd_name}_command")
+        _name_variables(command, cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -77,7 +82,8 @@ class LazyGroup(click.Group):
 )
 @click.option("-C", "directory", metavar="DIR", default=".", help="The configuration directory (default: this one).")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Colours in the output.")
-@click.version_option(__version__, prog_name="llmgwctl")
+# Scripts that install a given version may well have it in LLMGWCTL_VERSION.
+@click.version_option(__version__, prog_name="llmgwctl", allow_from_autoenv=False)
 @click.pass_context
 def cli(ctx: click.Context, directory: str, color: str) -> None:
     """Plan and apply for a fleet of GPU hosts that serve language models."""
@@ -87,6 +93,7 @@ def cli(ctx: click.Context, directory: str, color: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    _ready_streams()
     try:
         code = cli.main(
             args=None if arguments is None else list(arguments), prog_name="llmgwctl", standalone_mode=False
@@ -97,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return leave.exit_code
     except click.UsageError as problem:
         problem.show()
+        _tell_variable(problem)
         return EXIT_USAGE
     except click.ClickException as problem:
         problem.show()
@@ -106,28 +114,69 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has gone; nothing can be told to them.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _print_nowhere()
         return EXIT_PIPE
     except LlmgwctlError as problem:
         _tell(problem)
         return problem.exit_code
-    except Exception as problem:
-        if os.environ.get("LLMGWCTL_DEBUG"):
-            raise
-        click.echo(f"Error: llmgwctl failed on its own: {type(problem).__name__}: {problem}", err=True)
-        click.echo("  This is a bug. LLMGWCTL_DEBUG=1 shows where; please report it.", err=True)
+    except OSError as problem:
+        if problem.errno not in _NO_ROOM or problem.filename is not None:
+            return _own_fault(problem)
+        _print_nowhere()
+        click.echo(f"Error: What was to be printed can't be written: {problem.strerror}.", err=True)
         return 1
+    except Exception as problem:
+        return _own_fault(problem)
+
+
+def _name_variables(command: click.Command, name: str) -> None:
+    """Let each option be given by LLMGWCTL_COMMAND_OPTION; click would take the names of our parameters."""
+    for option in command.params:
+        long = [o.removeprefix("--") for o in option.opts if o.startswith("--")]
+        if isinstance(option, click.Option) and long:
+            option.envvar = f"LLMGWCTL_{name}_{long[0]}".replace("-", "_").upper()
+
+
+def _tell_variable(problem: click.UsageError) -> None:
+    """Say where a value came from that nobody typed."""
+    option = problem.param if isinstance(problem, click.BadParameter) else None
+    if problem.ctx is None or option is None or option.name is None or option.envvar is None:
+        return
+    if problem.ctx.get_parameter_source(option.name) is ParameterSource.ENVIRONMENT:
+        click.echo(f"  The value comes from {option.envvar}.", err=True)
+
+
+def _ready_streams() -> None:
+    """Make printing safe: a closed stream leads nowhere, and a character that the terminal lacks is escaped."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _print_nowhere() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _own_fault(problem: Exception) -> int:
+    if os.environ.get("LLMGWCTL_DEBUG"):
+        raise problem
+    click.echo(f"Error: llmgwctl failed on its own: {type(problem).__name__}: {problem}", err=True)
+    click.echo("  This is a bug. LLMGWCTL_DEBUG=1 shows where; please report it.", err=True)
+    return 1
 
 
 def _tell(problem: LlmgwctlError) -> None:
     from llmgwctl.cli.output import style_for
-    from llmgwctl.render.text import Style, diagnostics_text
+    from llmgwctl.render.text import Style, diagnostics_text, printable
 
     context: Any = click.get_current_context(silent=True)
     style = style_for(sys.stderr, context.obj["color"]) if context and context.obj else Style()
     if isinstance(problem, ConfigError):
         click.echo(diagnostics_text(problem.diagnostics, style), err=True)
         return
-    click.echo(f"{style.paint('Error:', 'red', 'bold')} {problem.message}", err=True)
+    click.echo(f"{style.paint('Error:', 'red', 'bold')} {printable(problem.message)}", err=True)
     if problem.detail:
-        click.echo("  " + problem.detail.replace("\n", "\n  "), err=True)
+        click.echo("  " + printable(problem.detail).replace("\n", "\n  "), err=True)

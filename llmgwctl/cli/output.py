@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from llmgwctl.diagnostics import Diagnostic
 from llmgwctl.errors import LlmgwctlError, UsageError
@@ -28,7 +29,9 @@ def directory_option(command: F) -> F:
     """Take -C behind the command's name as well."""
 
     def remember(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-        if value is not None:
+        typed_before = ctx.parent and ctx.parent.get_parameter_source("directory") is ParameterSource.COMMANDLINE
+        typed = ctx.get_parameter_source("directory") is ParameterSource.COMMANDLINE
+        if value is not None and (typed or not typed_before):
             ctx.obj["directory"] = value
 
     return click.option(
@@ -70,10 +73,15 @@ def style_of(ctx: click.Context) -> Style:
 
 
 def print_json(document: Any, *, compact: bool = False) -> None:
-    """Print one document, unescaped and stable."""
+    """Print one document, stable, and unescaped where the output can hold every character."""
     # Without indentation json uses its C encoder, ten times as fast; only a person at a terminal needs the lines.
     indent = 1 if not compact and sys.stdout.isatty() else None
-    sys.stdout.write(json.dumps(document, indent=indent, ensure_ascii=False) + "\n")
+    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # another encoding, or a file name that is no text
+        text = json.dumps(document, indent=indent, ensure_ascii=True)
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
 import click
 
 from llmgwctl.app.events import Failure
 from llmgwctl.app.executor import Outcome
+from llmgwctl.cli.output import print_json
 from llmgwctl.domain.plan import Action, ActionKind
 from llmgwctl.render.plan_json import action_document
-from llmgwctl.render.text import Style, duration, plain
+from llmgwctl.render.text import Style, duration, plain, printable
 
 _DOING = {
     ActionKind.START: "Starting",
@@ -64,10 +62,10 @@ class TextReport:
         """Say that an action was not begun."""
         click.echo(f"{plain(action.replica)}: Not begun: {plain(why)}")
 
-    def summary(self, outcome: Outcome, operation: str) -> None:
-        """Say what was done, and what failed and why."""
+    def summary(self, outcome: Outcome, operation: str, left: int = 0) -> None:
+        """Say what was done, and what failed and why; `left` counts what could not be looked at."""
         parts = [f"{outcome.count(kind)} {word}" for kind, word in _SUMMARY.items() if outcome.count(kind)]
-        whole = not (outcome.failures or outcome.skipped or outcome.interrupted)
+        whole = not (outcome.failures or outcome.skipped or outcome.interrupted or left)
         head = f"{operation.capitalize()} complete!" if whole else f"{operation.capitalize()} incomplete."
         click.echo("\n" + self._style.paint(f"{head} {', '.join(parts) or 'Nothing had to change'}.", "bold"))
         if outcome.skipped:
@@ -75,7 +73,7 @@ class TextReport:
         for failure in outcome.failures:
             click.echo(f"\n{self._style.paint('Failed:', 'red', 'bold')} {plain(failure.message)}")
             if failure.detail:
-                click.echo("  " + failure.detail.replace("\n", "\n  "))
+                click.echo("  " + printable(failure.detail).replace("\n", "\n  "))
 
 
 class JsonReport:
@@ -102,17 +100,19 @@ class JsonReport:
         """Say that an action was not begun."""
         _emit("skipped", action, why=why)
 
-    def summary(self, outcome: Outcome, operation: str) -> None:
-        """Say what was done."""
-        _write(
+    def summary(self, outcome: Outcome, operation: str, left: int = 0) -> None:
+        """Say what was done; `left` counts what could not be looked at."""
+        print_json(
             {
                 "type": "summary",
                 "operation": operation,
                 "done": len(outcome.done),
                 "failed": len(outcome.failures),
                 "skipped": len(outcome.skipped),
+                "deferred": left,
                 "interrupted": outcome.interrupted,
-            }
+            },
+            compact=True,
         )
 
 
@@ -125,9 +125,4 @@ def _endpoint(action: Action) -> str:
 
 
 def _emit(event: str, action: Action, **fields: object) -> None:
-    _write({"type": event, "action": action.kind.value, "replica": action.replica, **fields})
-
-
-def _write(document: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    print_json({"type": event, "action": action.kind.value, "replica": action.replica, **fields}, compact=True)

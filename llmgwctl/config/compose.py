@@ -11,6 +11,7 @@ from yaml import events
 from llmgwctl.config.nodes import Node
 from llmgwctl.config.scalars import core_scalar
 from llmgwctl.diagnostics import Diagnostic, SourceRange, error
+from llmgwctl.errors import ConfigError
 
 DEPTH_LIMIT = 64
 """Levels of nesting; a configuration needs about ten."""
@@ -19,12 +20,11 @@ ALIASED_NODES_LIMIT = 200_000
 """Values that aliases may add to a file; a few lines of nested aliases can otherwise stand for billions."""
 
 
-class UnreadableError(Exception):
+class UnreadableError(ConfigError):
     """The text stops making sense here; carries what to tell the user."""
 
     def __init__(self, diagnostic: Diagnostic) -> None:
-        super().__init__(str(diagnostic))
-        self.diagnostic = diagnostic
+        super().__init__([diagnostic])
 
 
 def compose(text: str, file: str) -> tuple[Node | None, list[Diagnostic]]:
@@ -146,8 +146,11 @@ class _Composer:
 
     def _alias(self, event: Any) -> None:
         if event.anchor not in self._anchors:
+            # Not quoted: it may be a password that begins with *.
             self._stop(
-                event, f"*{event.anchor} refers to nothing.", f"Write &{event.anchor} before the value it means."
+                event,
+                "This alias refers to nothing.",
+                "Write the same name with & before the value it means; text that begins with * needs quotes.",
             )
         target = self._anchors[event.anchor]
         if target is None:
@@ -207,9 +210,11 @@ class _Composer:
         top.merges.extend(sources)
 
     def _stop_at_tag(self, event: Any) -> NoReturn:
-        tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+        # Not quoted: it may be a password that begins with !.
         self._stop(
-            event, f"The tag {tag} means nothing here.", "Remove it; text that looks like a number needs quotes."
+            event,
+            "This tag means nothing here.",
+            "Remove it; text that begins with ! needs quotes, and so does text that looks like a number.",
         )
 
     def _stop(self, event: Any, summary: str, detail: str) -> NoReturn:

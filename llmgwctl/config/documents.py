@@ -32,49 +32,113 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """All files of a configuration, in name order."""
+    """All files of a configuration that can be read, in name order, and what could not be read, by place."""
 
     files: tuple[Document, ...] = ()
+    problems: tuple[Diagnostic, ...] = ()
 
 
 def load(directory: str) -> Documents:
-    """Read every `*.yaml` and `*.yml` of a directory (not of those beneath it; hidden files are left out).
+    """Read the files of a directory; reading goes on after what can't be read.
 
-    Places name files relative to the directory. Raises ConfigError with what is wrong in all files at once.
+    Places name files relative to the directory. Raises ConfigError where there is nothing to read.
     """
+    paths = yaml_files(directory)
+    if not paths:
+        raise ConfigError([nothing_in(directory)])
     files: list[Document] = []
-    diagnostics: list[Diagnostic] = []
+    problems: list[Diagnostic] = []
     with cycles_uncollected():
-        for path in _yaml_files(directory):
+        for path in paths:
             try:
-                document, duplicates = _read(_text_of(path), path.name)
+                document, duplicates = _read(decode(content_of(path), path.name), path.name)
                 files.append(document)
-                diagnostics += duplicates
+                problems += duplicates
             except UnreadableError as problem:
-                diagnostics.append(problem.diagnostic)
-    if diagnostics:
-        raise ConfigError(diagnostics)
-    return Documents(tuple(files))
+                problems += problem.diagnostics
+    return Documents(tuple(files), tuple(problems))
 
 
 def read_text(text: str, file: str) -> Document:
     """Read one text as if it were the file of that name. Raises ConfigError."""
-    try:
-        with cycles_uncollected():
-            document, duplicates = _read(text, file)
-    except UnreadableError as problem:
-        raise ConfigError([problem.diagnostic]) from None
+    with cycles_uncollected():
+        document, duplicates = _read(text, file)
     if duplicates:
         raise ConfigError(duplicates)
     return document
 
 
+def yaml_files(directory: str) -> list[Path]:
+    """Return every `*.yaml` and `*.yml` of a directory, by name.
+
+    Not those beneath it, and no hidden ones: editors keep their own there. Raises ConfigError where there is no such
+    directory.
+    """
+    folder = Path(directory)
+    try:
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        raise ConfigError(
+            [error(f"The directory {directory} does not exist.", "Name another with -C DIR, or run `llmgwctl init`.")]
+        ) from None
+    except NotADirectoryError:
+        raise ConfigError(
+            [error(f"{directory} is not a directory.", "Name the directory that holds the YAML files with -C DIR.")]
+        ) from None
+    except OSError as problem:
+        raise ConfigError([error(f"The directory {directory} can't be read: {problem.strerror}.")]) from None
+    paths = [folder / name for name in names if name.endswith((".yaml", ".yml")) and not name.startswith(".")]
+    return [path for path in paths if not path.is_dir()]
+
+
+def nothing_in(directory: str) -> Diagnostic:
+    """Return what to say of a directory without YAML files."""
+    return error(
+        f"There is no *.yaml or *.yml file in {directory}.",
+        "Run `llmgwctl init` there to begin with an example, or name another directory with -C DIR.",
+    )
+
+
+def content_of(path: Path) -> bytes:
+    """Return a file's bytes. Raises ConfigError for what is no regular file, and for one that is too large."""
+    begin = SourceRange(path.name, 1, 1)
+    try:
+        # Opened without waiting, and looked at before it is read: a pipe would never end, a huge file take minutes.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise UnreadableError(error("This is not a regular file.", "Remove or rename it.", begin))
+            if status.st_size > SIZE_LIMIT_BYTES:
+                raise _too_large(status.st_size, begin)
+            content = file.read(SIZE_LIMIT_BYTES + 1)
+    except FileNotFoundError:
+        raise UnreadableError(error("This link leads nowhere.", "Mend or remove it.", begin)) from None
+    except OSError as problem:
+        raise UnreadableError(error(f"The file can't be read: {problem.strerror}.", at=begin)) from None
+    if len(content) > SIZE_LIMIT_BYTES:
+        raise _too_large(len(content), begin)
+    return content
+
+
 def decode(content: bytes, file: str) -> str:
     """Return a file's text. Raises ConfigError with the place of the first byte that is not UTF-8."""
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise UnreadableError(error("The file is UTF-16.", "Save it as UTF-8.", SourceRange(file, 1, 1)))
     try:
-        return _decoded(content, file)
-    except UnreadableError as problem:
-        raise ConfigError([problem.diagnostic]) from None
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        offset = problem.start + (3 if content.startswith(b"\xef\xbb\xbf") else 0)
+        before = content[:offset]
+        line_start = before.rfind(b"\n") + 1
+        place = SourceRange(file, before.count(b"\n") + 1, len(before[line_start:].decode("utf-8-sig", "replace")) + 1)
+        raise UnreadableError(
+            error(f"Byte {content[offset]:#04x} (offset {offset}) is not UTF-8.", "Save the file as UTF-8.", place)
+        ) from None
+
+
+def unified_line_ends(text: str) -> str:
+    """Return a text whose lines all end in a line feed; YAML takes CR LF and CR for the same."""
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 @contextmanager
@@ -93,54 +157,6 @@ def cycles_uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _yaml_files(directory: str) -> list[Path]:
-    folder = Path(directory)
-    try:
-        names = sorted(os.listdir(folder))
-    except FileNotFoundError:
-        raise ConfigError(
-            [error(f"The directory {directory} does not exist.", "Name another with -C DIR, or run `llmgwctl init`.")]
-        ) from None
-    except NotADirectoryError:
-        raise ConfigError(
-            [error(f"{directory} is not a directory.", "Name the directory that holds the YAML files with -C DIR.")]
-        ) from None
-    except OSError as problem:
-        raise ConfigError([error(f"The directory {directory} can't be read: {problem.strerror}.")]) from None
-    paths = [folder / name for name in names if name.endswith((".yaml", ".yml")) and not name.startswith(".")]
-    paths = [path for path in paths if not path.is_dir()]
-    if not paths:
-        raise ConfigError(
-            [
-                error(
-                    f"There is no *.yaml or *.yml file in {directory}.",
-                    "Run `llmgwctl init` there to begin with an example, or name another directory with -C DIR.",
-                )
-            ]
-        )
-    return paths
-
-
-def _text_of(path: Path) -> str:
-    begin = SourceRange(path.name, 1, 1)
-    try:
-        # Opened without waiting, and looked at before it is read: a pipe would never end, a huge file take minutes.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise UnreadableError(error("This is not a regular file.", "Remove or rename it.", begin))
-            if status.st_size > SIZE_LIMIT_BYTES:
-                raise _too_large(status.st_size, begin)
-            content = file.read(SIZE_LIMIT_BYTES + 1)
-    except FileNotFoundError:
-        raise UnreadableError(error("This link leads nowhere.", "Mend or remove it.", begin)) from None
-    except OSError as problem:
-        raise UnreadableError(error(f"The file can't be read: {problem.strerror}.", at=begin)) from None
-    if len(content) > SIZE_LIMIT_BYTES:
-        raise _too_large(len(content), begin)
-    return _decoded(content, path.name)
-
-
 def _too_large(size: int, at: SourceRange) -> UnreadableError:
     limit = SIZE_LIMIT_BYTES // 1024 // 1024
     return UnreadableError(
@@ -152,23 +168,8 @@ def _too_large(size: int, at: SourceRange) -> UnreadableError:
     )
 
 
-def _decoded(content: bytes, file: str) -> str:
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise UnreadableError(error("The file is UTF-16.", "Save it as UTF-8.", SourceRange(file, 1, 1)))
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        offset = problem.start + (3 if content.startswith(b"\xef\xbb\xbf") else 0)
-        before = content[:offset]
-        line_start = before.rfind(b"\n") + 1
-        place = SourceRange(file, before.count(b"\n") + 1, len(before[line_start:].decode("utf-8", "replace")) + 1)
-        raise UnreadableError(
-            error(f"Byte {content[offset]:#04x} (offset {offset}) is not UTF-8.", "Save the file as UTF-8.", place)
-        ) from None
-
-
 def _read(text: str, file: str) -> tuple[Document, list[Diagnostic]]:
-    text = text.removeprefix("\ufeff")
+    text = unified_line_ends(text.removeprefix("\ufeff"))
     if found := _FORBIDDEN.search(text):
         line = text.count("\n", 0, found.start()) + 1
         column = found.start() - text.rfind("\n", 0, found.start())

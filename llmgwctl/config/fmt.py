@@ -11,7 +11,7 @@ from ruamel.yaml.resolver import BaseResolver
 from ruamel.yaml.scalarstring import ScalarString
 from ruamel.yaml.tag import Tag
 
-from llmgwctl.config.documents import read_text
+from llmgwctl.config.documents import read_text, unified_line_ends
 from llmgwctl.config.layout import comments, tidied, with_comments_along
 from llmgwctl.config.nodes import plain
 from llmgwctl.config.scalars import core_scalar
@@ -26,10 +26,11 @@ _NULL, _MERGE = "tag:yaml.org,2002:null", "tag:yaml.org,2002:merge"
 def format_text(text: str, filename: str) -> str:
     """Return a file's text in its normal form; the normal form of that is the same text.
 
-    Two spaces a level, lists indented by two, at most one blank line in a row, none trailing. Raises ConfigError
-    where the file can't be read, or where the normal form would lose a comment or mean something else.
+    Two spaces a level, lists indented by two, at most one blank line in a row, none trailing, line ends without
+    CR, no byte order mark. Raises ConfigError where the file can't be read, or where the normal form would lose a
+    comment or mean something else.
     """
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    text = unified_line_ends(text.removeprefix("\ufeff"))
     before = read_text(text, filename)
     if before.root is None:
         return tidied(text)

@@ -29,11 +29,13 @@ def resolve(documents: Documents) -> Desired:
 
 
 def _resolve(documents: Documents) -> Desired:
-    report = Report()
+    report = Report(list(documents.problems))
     for document in documents.files:
         report.diagnostics += check_document(document)
     host_entries, model_entries = _named(documents, "hosts", report), _named(documents, "models", report)
     scopes, scope_places = _scopes(documents, report)
+    if documents.problems:  # what could not be read may be what the rest refers to
+        raise ConfigError(report.sorted())
 
     hosts = [host_of(node, report) for _, node in host_entries if accepts(node, "host")]
     models = [model_of(node, report) for _, node in model_entries if accepts(node, "model")]

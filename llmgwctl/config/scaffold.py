@@ -26,7 +26,7 @@ def scaffold(nodes: Sequence[Node], hosts: Sequence[Host]) -> str:
     ordered = sorted(hosts, key=lambda h: h.name)
     classes = sorted({gpu.gpu_class for host in ordered for gpu in _usable(seen.get(host.name))})
     lines = [
-        f"# yaml-language-server: $schema={schema_path('config')}",
+        f"# yaml-language-server: $schema={_schema()}",
         "#",
         "# What runs where. `llmgwctl plan` shows what would change, `llmgwctl apply` does it.",
         "# All *.yaml files of this directory are read together; split this one as you like.",
@@ -37,6 +37,12 @@ def scaffold(nodes: Sequence[Node], hosts: Sequence[Host]) -> str:
         lines += _host(host, seen.get(host.name), pretend=not classes and number == 0)
     lines += ["", *_models(classes[0] if classes else _PRETENDED_CLASS, real=bool(classes)), "", *_quotas()]
     return "\n".join(lines) + "\n"
+
+
+def _schema() -> str:
+    path = schema_path("config")
+    # Editors take the place to end at a blank.
+    return path.as_uri() if " " in str(path) else str(path)
 
 
 def _host(host: Host, node: Node | None, *, pretend: bool) -> list[str]:

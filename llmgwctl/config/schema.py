@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from llmgwctl.config.accept import Accept, Acceptors
 from llmgwctl.config.documents import Document
 from llmgwctl.config.nodes import Node, plain
 from llmgwctl.config.wording import diagnostic_of
-from llmgwctl.diagnostics import Diagnostic
+from llmgwctl.diagnostics import Diagnostic, error
 
 
 def schema_path(name: str) -> Path:
@@ -82,7 +83,20 @@ def _explain(node: Node, schema: Mapping[str, Any]) -> list[Diagnostic]:
     import jsonschema  # takes a tenth of a second to import, and a valid configuration never needs it
 
     validator = jsonschema.Draft202012Validator(schema)
-    return list(_diagnostics(node, validator.iter_errors(plain(node))))
+    found = list(_diagnostics(node, validator.iter_errors(plain(node))))
+    return found + [
+        error("`.nan` is no number that can be used here.", "Write a number, or put the text into quotes.", n.at)
+        for n in _not_numbers(node)
+        if n.at not in {d.at for d in found}
+    ]
+
+
+def _not_numbers(node: Node) -> Iterator[Node]:
+    """Yield what jsonschema takes for a number between any bounds, since .nan is neither below nor above them."""
+    if isinstance(node.value, float) and math.isnan(node.value):
+        yield node
+    for child in [*node.elements(), *(child for _, child in node.items())]:
+        yield from _not_numbers(child)
 
 
 def _diagnostics(node: Node, errors: Any) -> Iterator[Diagnostic]:

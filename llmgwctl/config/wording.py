@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,7 @@ _TYPES = {
     "number": "a number",
 }
 _KINDS = {"hosts": "host", "models": "model", "profiles": "profile", "running": "entry of running"}
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOST_NAMES = "letters, digits and . _ - : % + @, not beginning with . or -"
 
 
@@ -53,10 +55,10 @@ def _words_of(root: Node, problem: Any) -> Iterator[Diagnostic]:
     path = list(problem.absolute_path)
     node, where = _find(root, path)
     schema, wanted = problem.schema, problem.validator_value
-    secret = "env" in path[:-1]  # a value here may be a secret, and must never be shown
+    secret = "env" in path  # a value here may be a secret, and must never be shown
     match problem.validator:
         case "additionalProperties":
-            yield from _unknown_keys(node, schema, where)
+            yield from _unknown_keys(node, schema, where, hidden=secret)
         case "required":
             key = problem.message.split("'")[1]
             subject = _subject(where, named=node.get("name") is not None)
@@ -68,9 +70,9 @@ def _words_of(root: Node, problem: Any) -> Iterator[Diagnostic]:
             hint = did_you_mean(str(node.value), options) or f"Write {one_of(options)}."
             yield error(f"`{quoted(node.text)}` is no {where[-1]}: it is {one_of(options)}.", hint, node.at)
         case "pattern" if "propertyNames" in problem.absolute_schema_path:
-            key = problem.instance
+            key = _variable(problem.instance) if secret else problem.instance
             form = "org:ID, team:ID or project:ID" if path[:1] == ["quotas"] or not where else "letters, digits and _"
-            yield error(f"`{quoted(key)}` can't be a name here.", f"Write {form}.", node.key_at(key))
+            yield error(f"`{quoted(key)}` can't be a name here.", f"Write {form}.", node.key_at(problem.instance))
         case "pattern":
             shown = "The value" if secret else f"`{quoted(node.text)}`"
             yield error(f"{shown} can't be a `{_name(where)}`.", _form(schema, where, path), node.at)
@@ -107,21 +109,31 @@ def _entry(root: Node, path: Sequence[str | int]) -> str:
 
 def _find(root: Node, path: Sequence[str | int]) -> tuple[Node, list[str]]:
     """Return the node at a path, and the path's words."""
-    node, words = root, []
+    node = root
+    words: list[str] = []
     for step in path:
         node = node.value[step]
-        words.append(str(step) if isinstance(step, str) else f"[{step}]")
+        word = str(step) if isinstance(step, str) else f"[{step}]"
+        words.append(_variable(word) if words[-1:] == ["env"] else word)
     return node, words
 
 
-def _unknown_keys(node: Node, schema: Any, where: Sequence[str]) -> Iterator[Diagnostic]:
+def _variable(key: str) -> str:
+    """Return a variable's name; of `NAME=value`, written by mistake, no more than the name."""
+    match = _VARIABLE.match(key)
+    name = match[0] if match else ""
+    return key if name == key else f"{name}…"
+
+
+def _unknown_keys(node: Node, schema: Any, where: Sequence[str], *, hidden: bool) -> Iterator[Diagnostic]:
     known = list(schema.get("properties", {}))
     for key in node.value:
         if key in known:
             continue
-        hint = did_you_mean(key, known) or f"Known here: {', '.join(known)}."
+        near = did_you_mean(key, known)
+        shown = "Unknown key" if hidden and not near else f"Unknown key `{quoted(key)}`"
         place = f" in `{_name(where)}`" if where and not where[-1].startswith("[") else ""
-        yield error(f"Unknown key `{quoted(key)}`{place}.", hint, node.key_at(key))
+        yield error(f"{shown}{place}.", near or f"Known here: {', '.join(known)}.", node.key_at(key))
 
 
 def _wrong_type(node: Node, where: Sequence[str], wanted: str | list[str], *, hidden: bool) -> str:

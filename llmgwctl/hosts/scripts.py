@@ -290,7 +290,7 @@ case "$supervisor" in
 systemd*)
   ctl=systemctl
   [ "$supervisor" = systemd-user ] && {{ {_USER_BUS.strip()}; ctl="systemctl --user"; }}
-  $ctl show -p ActiveState,SubState,NRestarts,Result,ExecMainCode,ExecMainStatus {unit} ;;
+  $ctl show -p ActiveState,SubState,Job,NRestarts,Result,ExecMainCode,ExecMainStatus {unit} ;;
 setsid)
   read -r SID start < session 2>/dev/null
   restarts=$(cat restarts 2>/dev/null || echo 0); status=$(cat exit 2>/dev/null)

@@ -160,6 +160,8 @@ def _systemd_status(values: dict[str, str]) -> MemberStatus:
     active, sub = values.get("ActiveState", ""), values.get("SubState", "")
     if active in ("active", "activating", "reloading") and sub != "auto-restart":
         return MemberStatus(Life.ALIVE, detail if restarts else "", restarts)
+    if active == "inactive" and values.get("Job", "0") not in ("", "0"):
+        return MemberStatus(Life.ALIVE, "", restarts)  # it waits for what comes before it, as for the network
     return MemberStatus(Life.ENDED, detail or f"unit is {active or 'absent'}", restarts)
 
 

@@ -17,6 +17,10 @@ from llmgwctl.hosts.transport import TransportError, Trouble
 DEAD_PEER_MS = 60_000
 
 
+class DroppedError(Exception):
+    """The server closed the connection before the login: it may have too many at once."""
+
+
 class Jump(Protocol):
     """A connection that is logged in at the jump host."""
 
@@ -46,7 +50,10 @@ class Wire:
 
 
 def dial(hop: Hop, via: Jump | None, deadline: float) -> Wire:
-    """Reach the hop's port: directly, by its proxy command, or through the jump host."""
+    """Reach the hop's port: directly, by its proxy command, or through the jump host.
+
+    Raises DroppedError where another try may succeed, else TransportError.
+    """
     if via is not None:
         return _dial_through(hop, via, deadline)
     if hop.proxy_command:
@@ -110,7 +117,7 @@ def _dial_through(hop: Hop, via: Jump, deadline: float) -> Wire:
         ) from None
 
 
-def _not_connected(hop: Hop, problem: OSError) -> TransportError:
+def _not_connected(hop: Hop, problem: OSError) -> TransportError | DroppedError:
     if isinstance(problem, TimeoutError):
         return TransportError(
             Trouble.TIMEOUT,
@@ -121,7 +128,7 @@ def _not_connected(hop: Hop, problem: OSError) -> TransportError:
             Trouble.REFUSED, f"{hop.where} refuses the connection: no sshd listens on port {hop.port} there."
         )
     if isinstance(problem, ConnectionResetError):
-        return TransportError(Trouble.RESET, f"{hop.where} resets the connection.")
+        return DroppedError(said(problem))
     return TransportError(Trouble.UNREACHABLE, f"{hop.where} can't be reached: {said(problem)}.")
 
 

@@ -12,7 +12,7 @@ import time
 import paramiko
 
 from llmgwctl.hosts.ssh_config import Hop
-from llmgwctl.hosts.ssh_dial import Wire, dial, said
+from llmgwctl.hosts.ssh_dial import DroppedError, Wire, dial, said
 from llmgwctl.hosts.ssh_keys import Identity, KeyRing
 from llmgwctl.hosts.ssh_trust import Trust
 from llmgwctl.hosts.transport import TransportError, Trouble
@@ -31,10 +31,6 @@ _LOG = logging.getLogger("paramiko")
 _LOG.addHandler(logging.NullHandler())
 if _LOG.level == logging.NOTSET:
     _LOG.setLevel(logging.CRITICAL)
-
-
-class _DroppedError(Exception):
-    """The server closed the connection before the login: it may have too many at once."""
 
 
 class _Protocol(paramiko.Transport):
@@ -73,13 +69,12 @@ def open_link(hop: Hop, via: Link | None, ring: KeyRing, trust: Trust, turn: thr
         deadline = time.monotonic() + hop.connect_timeout_s
         for attempt in range(1, MAX_TRIES + 1):
             # Not within the jump host's turn: dead hosts behind it would hold up the living.
-            wire = dial(hop, via, deadline)
             try:
+                wire = dial(hop, via, deadline)
                 with via.handshakes if via else contextlib.nullcontext():
                     deadline = max(deadline, time.monotonic() + hop.connect_timeout_s / 2)
                     return _log_in(hop, wire, ring, trust, deadline)
-            except _DroppedError as drop:
-                wire.shut()
+            except DroppedError as drop:
                 pause = random.uniform(0.1, 0.4) * 2**attempt
                 if attempt == MAX_TRIES or time.monotonic() + pause >= deadline:
                     raise TransportError(
@@ -88,25 +83,23 @@ def open_link(hop: Hop, via: Link | None, ring: KeyRing, trust: Trust, turn: thr
                         "be overloaded (MaxStartups) or penalise this address, or no SSH server listens there.",
                     ) from None
                 time.sleep(pause)
-            except BaseException:
-                wire.shut()
-                raise
     raise AssertionError("the last try returns or raises")
 
 
 def _log_in(hop: Hop, wire: Wire, ring: KeyRing, trust: Trust, deadline: float) -> Link:
-    first = _first_words(hop, wire, deadline)
-    protocol = _Protocol(wire.carrier)
-    protocol.banner_timeout = protocol.handshake_timeout = protocol.auth_timeout = hop.connect_timeout_s + 60
-    _prefer(protocol, trust.key_types(hop))
-    try:
+    """Return the connection once it is logged in; the wire is shut where that fails."""
+    with contextlib.ExitStack() as undo:
+        undo.callback(wire.shut)
+        first = _first_words(hop, wire, deadline)
+        protocol = _Protocol(wire.carrier)
+        undo.callback(protocol.close)
+        undo.callback(wire.shut)  # before the protocol's end, which else waits for a read
+        protocol.banner_timeout = protocol.handshake_timeout = protocol.auth_timeout = hop.connect_timeout_s + 60
+        _prefer(protocol, trust.key_types(hop))
         _exchange_keys(hop, protocol, first, deadline)
         trust.check(hop, protocol.get_remote_server_key().asbytes())
         _authenticate(hop, protocol, ring, deadline)
-    except BaseException:
-        wire.shut()
-        protocol.close()
-        raise
+        undo.pop_all()
     protocol.set_keepalive(KEEPALIVE_S)
     return Link(hop, protocol, wire)
 
@@ -125,11 +118,11 @@ def _first_words(hop: Hop, wire: Wire, deadline: float) -> bytes:
             "its sshd hangs, or something else listens there.",
         ) from None
     except OSError as problem:
-        raise _DroppedError(said(problem)) from None
+        raise DroppedError(said(problem)) from None
     if not first:
-        raise _DroppedError("without a word")
+        raise DroppedError("without a word")
     if first.startswith((b"Exceeded MaxStartups", b"Not allowed at this time")):
-        raise _DroppedError(first.split(b"\n")[0].decode("ascii", "replace").strip())
+        raise DroppedError(first.split(b"\n")[0].decode("ascii", "replace").strip())
     return first
 
 
@@ -163,9 +156,9 @@ def _exchange_keys(hop: Hop, protocol: paramiko.Transport, first: bytes, deadlin
     if isinstance(problem, paramiko.ssh_exception.IncompatiblePeer):
         raise TransportError(Trouble.PROTOCOL, f"{hop.where} has no algorithm in common with us: {words}.")
     if "protocol banner" in words:
-        raise _DroppedError("before its banner")
+        raise DroppedError("before its banner")
     if isinstance(problem, EOFError | OSError) or problem is None:
-        raise _DroppedError("during the key exchange")
+        raise DroppedError("during the key exchange")
     raise TransportError(Trouble.PROTOCOL, f"{hop.where}: the key exchange failed: {words}.")
 
 
@@ -188,7 +181,7 @@ def _authenticate(hop: Hop, protocol: paramiko.Transport, ring: KeyRing, deadlin
             return
     refusal = protocol.get_exception()
     if isinstance(refusal, EOFError) or (refusal is None and not protocol.is_active()):
-        raise _DroppedError("during the login")
+        raise DroppedError("during the login")
     offered = getattr(refusal, "allowed_types", None)
     if offered and "publickey" not in offered:
         hint = f"It accepts no keys, only: {', '.join(offered)}."

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from llmgwctl.domain.inventory import Gpu, Node
 from llmgwctl.domain.observation import Observation
-from llmgwctl.render.text import count, table
+from llmgwctl.render.text import count, plain, table
 
 
 def inventory_text(observation: Observation) -> str:
@@ -21,7 +21,7 @@ def inventory_text(observation: Observation) -> str:
     ]
     if gpus:
         parts.append(table(("host", "GPU", "UUID", "product", "class", "memory used", "health", "taken by"), gpus))
-    notes = [f"{n.name}: {w}" for n in observation.nodes for w in (*n.warnings, *_unsupported(n))]
+    notes = [f"{n.name}: {plain(w)}" for n in observation.nodes for w in _notes(n)]
     if notes:
         parts.append("\n".join(notes))
     unreachable = sum(not n.reachable for n in observation.nodes)
@@ -35,7 +35,7 @@ def inventory_text(observation: Observation) -> str:
 
 def _row(node: Node) -> tuple[object, ...]:
     if not node.reachable:
-        return (node.name, f"unreachable: {node.error}", "", "", "", "", "", "", "")
+        return (node.name, "unreachable", "", "", "", "", "", "", "")
     free = sum(g.usable and g.taken_by is None for g in node.gpus)
     return (
         node.name,
@@ -63,5 +63,7 @@ def _memory(gpu: Gpu) -> str:
     return f"{used} of {'the host' if gpu.memory_mib is None else f'{gpu.memory_mib} MiB'}"
 
 
-def _unsupported(node: Node) -> list[str]:
-    return [f"{what} is present, and not supported" for what in node.unsupported]
+def _notes(node: Node) -> list[str]:
+    if not node.reachable:
+        return [f"can't be reached: {node.error}"]
+    return [*node.warnings, *(f"{what} is present, and not supported" for what in node.unsupported)]

@@ -64,7 +64,8 @@ def _drift(plan: Plan, style: Style) -> str:
     if not plan.drift:
         return ""
     lines = [style.paint("Note: some replicas are not as the last apply left them:", "bold"), ""]
-    lines += [f"  {style.paint('~', 'yellow')} {plain(d.replica)} ({d.condition.value}): {d.text}" for d in plan.drift]
+    tilde = style.paint("~", "yellow")
+    lines += [f"  {tilde} {plain(d.replica)} ({d.condition.value}): {plain(d.text)}" for d in plan.drift]
     return "\n".join(lines)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from llmgwctl.diagnostics import Diagnostic, Severity
 
+_COLOUR_CODE = re.compile("(\x1b\\[[0-9;]*m)")
+_LONGEST_CELL = 120
 _CODES = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 
 
@@ -27,13 +30,32 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table without rules: names line up, and a program could still cut it by columns."""
     from tabulate import tabulate
 
-    cells = [[plain(str(c)) if c is not None else "-" for c in row] for row in rows]
+    cells = [[_cell(c) for c in row] for row in rows]
     return tabulate(cells, headers=[h.upper() for h in headers], tablefmt="plain", disable_numparse=True)
+
+
+def _cell(value: object) -> str:
+    text = plain(str(value)) if value is not None else "-"
+    return text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 21]}…{text[-20:]}"
 
 
 def plain(text: str) -> str:
     """Return a text that stays on its line: names may hold newlines and control characters."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def printable(text: str, *, colours: bool = False) -> str:
+    """Return a text of several lines without control characters: hosts must not steer the reader's terminal.
+
+    With `colours`, the codes that only colour stay, as engines write them into their logs.
+    """
+    parts = _COLOUR_CODE.split(text.replace("\r\n", "\n"))
+    kept = [p if n % 2 and colours else "" if n % 2 else _escaped(p) for n, p in enumerate(parts)]
+    return "".join(kept)
+
+
+def _escaped(text: str) -> str:
+    return "".join(c if c in "\n\t" or c.isprintable() else plain(c) for c in text)
 
 
 def diagnostics_text(diagnostics: Iterable[Diagnostic], style: Style) -> str:
@@ -43,9 +65,9 @@ def diagnostics_text(diagnostics: Iterable[Diagnostic], style: Style) -> str:
         colour = "red" if item.severity is Severity.ERROR else "yellow"
         word = "Error" if item.severity is Severity.ERROR else "Warning"
         place = f"{item.at}: " if item.at else ""
-        lines = [f"{style.paint(f'{word}:', colour, 'bold')} {place}{item.summary}"]
+        lines = [f"{style.paint(f'{word}:', colour, 'bold')} {plain(place + item.summary)}"]
         if item.detail:
-            lines.append("  " + item.detail.replace("\n", "\n  "))
+            lines.append("  " + printable(item.detail).replace("\n", "\n  "))
         blocks.append("\n".join(lines))
     return "\n".join(blocks)
 

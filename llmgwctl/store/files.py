@@ -8,15 +8,21 @@ import tempfile
 from pathlib import Path
 
 
-def write_atomically(path: Path, text: str, *, mode: int = 0o600, backup: Path | None = None) -> None:
+def write_atomically(
+    path: Path, text: str, *, mode: int = 0o600, owner: tuple[int, int] | None = None, backup: Path | None = None
+) -> None:
     """Write a file so that a reader, or a crash at any moment, sees the old text or the new one.
 
-    The former file is kept as `backup`. Raises OSError; then the old file is as it was.
+    The former file is kept as `backup`. `owner` (user and group) is given where we may. Raises OSError; then the old
+    file is as it was.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     temporary = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
+            if owner is not None:
+                with contextlib.suppress(PermissionError):
+                    os.fchown(file.fileno(), *owner)
             os.fchmod(file.fileno(), mode)
             file.write(text)
             file.flush()

@@ -6,6 +6,7 @@ import pytest
 
 from llmgwctl.config.documents import SIZE_LIMIT_BYTES, decode, load, read_text
 from llmgwctl.config.nodes import plain
+from llmgwctl.config.resolve import resolve
 from llmgwctl.errors import ConfigError
 
 
@@ -80,9 +81,9 @@ def test_every_duplicate_key_is_told_with_both_places():
         ("a: *x", "1:4", "refers to nothing"),
         ("a: &x [*x]", "1:8", "contains itself"),
         ("a: &x {b: {c: *x}}", "1:15", "contains itself"),
-        ("a: !include x", "1:4", "tag !include"),
-        ("a: !!str 1", "1:4", "tag !!str"),
-        ("a: !!map {}", "1:4", "tag !!map"),
+        ("a: !include x", "1:4", "This tag means nothing"),
+        ("a: !!str 1", "1:4", "This tag means nothing"),
+        ("a: !!map {}", "1:4", "This tag means nothing"),
         ("? [a]\n: b", "1:3", "A key has to be text"),
         ("- 1", "1:1", "does not begin with a key"),
         ("text", "1:1", "does not begin with a key"),
@@ -145,9 +146,10 @@ def test_all_files_problems_at_once(tmp_path):
         big.truncate(100 * 1024 * 1024)
     os.mkfifo(tmp_path / "e.yaml")
     (tmp_path / "f.yaml").write_text("a: [")
-    with pytest.raises(ConfigError) as caught:
-        load(str(tmp_path))
-    found = [str(d) for d in caught.value.diagnostics]
+    (tmp_path / "g.yaml").write_text("a: 1")
+    documents = load(str(tmp_path))
+    assert [d.file for d in documents.files] == ["g.yaml"]
+    found = [str(d) for d in documents.problems]
     assert [line.split(":")[0] for line in found] == ["a.yaml", "b.yaml", "c.yaml", "d.yaml", "e.yaml", "f.yaml"]
     assert found[0].startswith("a.yaml:2:11: error: Byte 0xff")
     for line, words in zip(
@@ -167,6 +169,41 @@ def test_missing_directories_say_what_to_do(tmp_path):
     ]:
         with pytest.raises(ConfigError, match=words):
             load(str(path))
+
+
+def test_what_is_readable_is_checked_beside_what_is_not(tmp_path):
+    """A broken file and a key written twice hide nothing of what is wrong elsewhere; all is sorted by place."""
+    (tmp_path / "a.yaml").write_text("hosts:\n  - {name: h, port: 0}\n  - {name: i, a: {b: 1, b: 2}}\nmodles: []\n")
+    (tmp_path / "b.yaml").write_text("hosts: [\n")
+    (tmp_path / "c.yaml").write_text("hosts: [{name: h}]\nmodels: [{name: m}]\nhosts: []\n")
+    with pytest.raises(ConfigError) as caught:
+        resolve(load(str(tmp_path)))
+    found = [str(d) for d in caught.value.diagnostics]
+    for line, start in zip(
+        found,
+        [
+            "a.yaml:2:21: error: Host `h`: `port` is 0",
+            "a.yaml:3:15: error: Host `i`: Unknown key `a`",
+            "a.yaml:3:25: error: The key `b` is written twice",
+            "a.yaml:4:1: error: Unknown key `modles`",
+            "b.yaml:2:1: error: This is not valid YAML",
+            "c.yaml:1:16: error: The host `h` is declared twice; first at a.yaml:2:12",
+            "c.yaml:2:10: error: Model `m`: it has no `profiles`",
+            "c.yaml:2:10: error: Model `m`: it has no `source`",
+            "c.yaml:3:1: error: The key `hosts` is written twice",
+        ],
+        strict=True,
+    ):
+        assert line.startswith(start), found
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_line_ends_of_other_systems(end):
+    """Places are the same whichever line ends a file has."""
+    text = "a: |\n  x\n\n  y\nb: 1\nb: 2\n"
+    assert refused(text.replace("\n", end)) == refused(text)
+    root = read_text(text.replace("b: 2\n", "").replace("\n", end), "f").root
+    assert plain(root) == {"a": "x\n\ny\n", "b": 1}
 
 
 def test_decode_tells_line_and_column_of_a_wrong_byte():

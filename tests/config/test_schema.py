@@ -12,6 +12,7 @@ from llmgwctl.config.accept import Acceptors
 from llmgwctl.config.documents import read_text
 from llmgwctl.config.nodes import node_of
 from llmgwctl.config.schema import check_document, schema_path
+from llmgwctl.errors import ConfigError
 
 from .support import problems
 
@@ -103,7 +104,8 @@ def test_whole_documents_get_words_exactly_where_jsonschema_refuses(value):
         ("hosts:\n  - {name: h, port: 70000}", "2:21", "at most 65535"),
         ("hosts:\n  - {name: h, address: -oProxyCommand=x}", "2:24", "does not begin with `-`"),
         ("hosts:\n  - {name: h, connection: shs}", "2:27", "ssh, local or simulated"),
-        ("hosts: {}", "1:8", "has to be a list"),
+        ("hosts: {}", "1:8", "has to be a list. Write for example `hosts: [{name: gpu-a1}]`"),
+        ("hosts: [a]", "1:9", "has to be a mapping. Write for example `{name: gpu-a1}`"),
         ("models:\n  - {name: m, source: s, profiles: []}", "2:36", "is empty"),
         ("models:\n  - {name: m, source: 7, profiles: [{name: p}]}", "2:23", "the number 7; it has to be text"),
         (
@@ -115,6 +117,9 @@ def test_whole_documents_get_words_exactly_where_jsonschema_refuses(value):
         ("quotas:\n  team:a: {limit: {gpus: 1.5}}", "2:26", "GPUs are given whole"),
         ("quotas:\n  team:a: {limit: {gpus: -1}}", "2:26", "at least 0"),
         ("settings: {headroom: all}", "1:22", "none or fill"),
+        ("hosts:\n  - {name: h, reserve: {memory_gb: .nan}}", "2:36", "no number"),
+        ("hosts:\n  - {name: h, labels: {a: .NaN}}", "2:27", "no number"),
+        ("quotas:\n  team:a: {limit: {cores: .nan}}", "2:27", "no number"),
     ],
 )
 def test_words_for_people(text, place, words):
@@ -124,13 +129,34 @@ def test_words_for_people(text, place, words):
 
 
 def test_a_value_of_env_is_never_shown():
-    """An error about a variable shows no value: it may be a secret."""
-    env = "{T: [hunter2], U: {from_env: 1-2}}"
-    text = f"models:\n  - {{name: m, source: s, profiles: [{{name: p, gpu_class: h, env: {env}}}]}}"
-    found = problems(text)
-    assert len(found) == 2
-    assert "hunter2" not in str(found)
-    assert "1-2" not in str(found)
+    """An error about a variable shows no value, wherever it was written by mistake: it may be a secret."""
+    envs = [
+        "{T: [hunter2]}",
+        "{T: {from_env: hunter2-x}}",
+        "{T: {hunter2: 1}}",
+        "{T: {from_env: A, from_file: hunter2}}",
+        "{T: {from_command: hunter2}}",
+        "{T=hunter2}",
+        "{T=hunter2: a}",
+        "T=hunter2",
+        "[T=hunter2]",
+    ]
+    for env in envs:
+        for place in ("profiles: [{name: p, gpu_class: h, env: %s}]", "engines: {vllm: {env: %s}}"):
+            kind = "models:\n  - {name: m, source: s, " if place.startswith("profiles") else "settings: {"
+            found = problems(kind + place % env + "}")
+            assert found
+            assert "hunter2" not in str(found)
+    assert "Did you mean `from_env`?" in str(problems("settings: {engines: {vllm: {env: {T: {from_evn: A}}}}}"))
+
+
+@pytest.mark.parametrize("secret", ["!hunter2", "*hunter2", "!!hunter2", "!<hunter2>", "&a *hunter2", "@hunter2"])
+def test_a_secret_that_yaml_takes_for_something_else_is_not_shown(secret):
+    """A password without quotes may look like a tag or an alias: messages say where it is, never what."""
+    with pytest.raises(ConfigError) as caught:
+        read_text(f"env:\n  T: {secret}\n", "f.yaml")
+    assert str(caught.value).startswith("f.yaml:2:")
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

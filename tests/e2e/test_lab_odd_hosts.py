@@ -87,6 +87,24 @@ def test_a_full_disk_is_told_and_nothing_is_left(program, hosts):
     assert len(program.status()) == 4
 
 
+def test_a_start_that_systemd_puts_off_is_waited_for(program, hosts):
+    """A unit waits in systemd's queue until the network is online; that is no end before it was ready."""
+    host = hosts["good"]
+    slow = "[Unit]\nBefore=network-online.target\n[Service]\nType=oneshot\nExecStart=/bin/sleep 3\n"
+    host.inside(f"printf '{slow}' > /etc/systemd/system/slow.service && systemctl daemon-reload")
+    host.inside("systemctl stop network-online.target; systemctl add-wants network-online.target slow.service")
+    sim = {"name": "p", "engine": "sim", "gpu_class": "h100-80gb", "startup_timeout": "60s"}
+    model = {"name": "late", "source": "/m", "scaling": {"min": 1}, "profiles": [sim]}
+    here = next(h for h in program.document["hosts"] if h["name"] == "good")
+    program.write(program.document | {"hosts": [here], "models": [model]})
+    begun = time.monotonic()
+    program.run("apply", "--auto-approve")
+    assert time.monotonic() - begun > 2, "systemd did not put it off"
+    assert program.changes() == []
+    program.run("destroy", "--auto-approve")
+    host.inside("systemctl disable slow.service; rm /etc/systemd/system/slow.service; systemctl daemon-reload")
+
+
 def test_engines_of_an_unprivileged_user_run_under_its_own_systemd(program, hosts):
     """A login user with linger gets user units; they return after a reboot, and a destroy leaves nothing."""
     document = program.document | {

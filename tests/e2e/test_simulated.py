@@ -356,3 +356,72 @@ def test_interrupting_twice_stops_at_once_and_saves(program):
     assert {c[2] for c in program.changes()} == {"interrupted"}
     program.run("apply", "--auto-approve")
     assert program.changes() == []
+
+
+def test_a_reader_that_goes_away_stops_nothing_half_way(program):
+    """`apply | head -1`: what is under way is finished and recorded, nothing new is begun, and the lock is free."""
+    program.write({"hosts": [host("s1", slow_s=0.5)], "models": [model("m", 6)]})
+    process = program.start("apply", "--auto-approve", "--parallelism", "2")
+    while "Starting" not in process.stdout.readline():
+        pass
+    process.stdout.close()
+    assert process.wait(timeout=30) != 0
+    assert "Traceback" not in process.stderr.read()
+    process.stderr.close()
+    program.run("apply", "--auto-approve")
+    assert {r["phase"] for r in program.status().values()} == {"ready"}
+    assert program.changes() == []
+
+
+def test_a_terminal_that_closes_is_one_interrupt(program):
+    """The hang-up comes with a terminal that is gone; what is under way is finished all the same."""
+    program.write({"hosts": [host("s1", slow_s=2)], "models": [model("m", 4)]})
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "llmgwctl", "-C", str(program.directory), "apply", "--auto-approve"]
+    process = subprocess.Popen(
+        [*command, "--parallelism", "2"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=program.env,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown = b""
+    while b"Starting" not in shown:
+        shown += os.read(ours, 4096)
+    os.close(ours)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(timeout=30) != 0
+    phases = [r["phase"] for r in program.status().values()]
+    assert phases
+    assert set(phases) == {"ready"}
+
+
+def test_waiting_for_the_lock_plans_anew(program):
+    """With --auto-approve a plan that went stale while it waited for the lock is made again."""
+    program.write({"hosts": [host("s1", slow_s=1.5)], "models": [model("m", 2)]})
+    program.run("apply", "--auto-approve")
+    first = program.start("apply", "--auto-approve", "--replace", "m/0")
+    while "Replacing" not in first.stdout.readline():
+        pass
+    second = program.run("apply", "--auto-approve", "--replace", "m/1", "--lock-timeout", "30s")
+    assert first.wait(timeout=30) == 0
+    first.communicate()
+    assert "planning again" in second.stderr
+    assert "m/1: Replaced" in second.stdout
+
+
+def test_a_destroy_that_could_not_look_everywhere_is_incomplete(program):
+    """What can't be seen may run on: exit code 7, each time."""
+    hosts = [host("s1"), host("s2")]
+    program.write({"hosts": hosts, "models": [model("m", 2, 8)]})
+    program.run("apply", "--auto-approve")
+    hosts[1]["simulate"]["unreachable"] = True
+    program.write({"hosts": hosts, "models": [model("m", 2, 8)]})
+    for _ in range(2):
+        left = program.run("destroy", "--auto-approve", code=7)
+        assert "complete!" not in left.stdout
+        assert "1 of ours can't be seen" in left.stderr
+    events = program.run("destroy", "--auto-approve", "--json", code=7).stdout.splitlines()
+    assert json.loads(events[-1])["deferred"] == 1

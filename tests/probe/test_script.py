@@ -401,7 +401,7 @@ def test_health_without_curl(tools: tuple[str, ...], tmp_path: Path, health, sup
 def test_systemd_units(tmp_path: Path, health, bin_dir: Path):
     """One `systemctl show` tells the state of every unit."""
     root = tmp_path / "r"
-    for name in ("run-0", "loop-0", "dead-0", "gone-0", "oom-0"):
+    for name in ("run-0", "loop-0", "dead-0", "gone-0", "oom-0", "queued-0"):
         make_replica(root, name, port=health.server_port, supervisor="systemd")
     fields = (
         "LoadState",
@@ -419,11 +419,13 @@ def test_systemd_units(tmp_path: Path, health, bin_dir: Path):
         "dead-0": "loaded failed failed 0 3 signal 2 9",
         "gone-0": "not-found inactive dead 0 0 success 0 0",
         "oom-0": "loaded failed failed 0 0 oom-kill 2 9",
+        "queued-0": "loaded inactive dead 0 0 success 0 0",
     }
     blocks = {
         name: "\n".join(f"{f}={v}" for f, v in zip(fields, values.split(), strict=True))
         for name, values in states.items()
     }
+    blocks["queued-0"] += "\nJob=4711"
     text = "\n\n".join(f"Id=llmgwctl-v1@{name}.service\n{block}\nControlGroup=" for name, block in blocks.items())
     (bin_dir / "answer").write_text(text + "\n")
     tool(bin_dir, "systemctl", f"[ $# -gt 6 ] && echo asked >> {bin_dir}/calls && exec cat {bin_dir}/answer")
@@ -435,6 +437,7 @@ def test_systemd_units(tmp_path: Path, health, bin_dir: Path):
         "dead": (Phase.FAILED, "killed by signal 9", 3),
         "gone": (Phase.FAILED, "its systemd unit is gone", 0),
         "oom": (Phase.FAILED, "killed because memory ran out", 0),
+        "queued": (Phase.STARTING, "", 0),
     }
     assert (bin_dir / "calls").read_text().split() == ["asked"]
 
@@ -542,3 +545,32 @@ def test_hostile_words_are_only_words(tmp_path: Path):
     assert not (tmp_path / "ran").exists()
     with pytest.raises(ValueError, match="letters and digits"):
         build_script(ProbeRequest(), "a b")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"id": "evil"},
+        {"id": "evil/²"},
+        {"id": "evil/" + "9" * 5000},
+        {"id": ["a/0"]},
+        {"id": "/0"},
+        {"member": float("inf")},
+        {"member": -1},
+        {"member": "0"},
+        {"port": 1e99},
+        {"port": "http"},
+        {"gpus": 3},
+    ],
+)
+def test_what_somebody_wrote_into_a_replica_is_no_replica(changes: dict, tmp_path: Path):
+    """A host's owner can write anything; it costs that folder alone, and a warning."""
+    root = tmp_path / "r"
+    make_replica(root, "good-0", port=1)
+    folder = make_replica(root, "evil-0", port=1)
+    data = json.loads((folder / "replica.json").read_text())
+    (folder / "replica.json").write_text(json.dumps(data | changes))
+    node, _ = run(ProbeRequest(replica_dir=str(root)))
+    assert [r.id for r in node.replicas] == ["good/0"]
+    assert any("evil-0/replica.json can't be read" in w for w in node.warnings)
+    assert node.replicas_hidden

@@ -278,6 +278,21 @@ def test_a_server_that_resets(client: Client):
     assert "MaxStartups" in problem.message
 
 
+def test_a_connection_that_is_reset_once_is_tried_again(client: Client, server: Sshd, monkeypatch):
+    """A reset can come before the connection stands, or after: it is the same to the user."""
+    resets = [ConnectionResetError(104, "Connection reset by peer")]
+
+    class Socket(socket.socket):
+        def connect(self, place):
+            if resets:
+                raise resets.pop()
+            super().connect(place)
+
+    monkeypatch.setattr("llmgwctl.hosts.ssh_dial.socket.socket", Socket)
+    assert client.to(server).run("echo hi", timeout_s=20).stdout == b"hi\n"
+    assert not resets
+
+
 def test_a_server_that_is_no_ssh_server(client: Client):
     """What it says instead is shown, without control characters."""
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from llmgwctl.domain.inventory import ObservedReplica, Phase
 from llmgwctl.hosts.probe.frames import Section
 
+_ID = re.compile(r".+/[0-9]{1,9}", re.DOTALL | re.ASCII)
+_MOST_MEMBERS, _LAST_PORT = 10_000, 65_535
 _UNIT = re.compile(r"llmgwctl-v1@([A-Za-z0-9._-]+)\.service")
 _FILES = frozenset({"replica.json", "supervisor", "health", "session", "restarts", "exit", "pid"})
 
@@ -130,17 +132,23 @@ def _read_units(sections: Mapping[str, Section], prefix: str, folders: dict[str,
 
 
 def _replica(folder: Folder, listening: frozenset[int]) -> ObservedReplica | None:
+    """Return what a folder tells; None where it is not what we write: whoever owns a host may write anything there."""
     try:
         data = json.loads("\n".join(folder.files.get("replica.json", ())))
-        phase, detail = _phase(folder, listening, int(data.get("port") or 0))
+        identity, member, port = data["id"], data.get("member", 0), data.get("port") or 0
+        if not _ID.fullmatch(identity) or type(member) is not int or type(port) is not int:
+            return None
+        if not (0 <= member < _MOST_MEMBERS and 0 <= port <= _LAST_PORT):
+            return None
+        phase, detail = _phase(folder, listening, port)
         return ObservedReplica(
-            id=str(data["id"]),
-            member=int(data.get("member", 0)),
-            model=str(data.get("model") or str(data["id"]).rpartition("/")[0]),
+            id=identity,
+            member=member,
+            model=str(data.get("model") or identity.rpartition("/")[0]),
             profile=str(data.get("profile", "")),
             launch_digest=str(data.get("launch_digest", "")),
             gpus=tuple(str(g) for g in data.get("gpus") or ()),
-            port=int(data.get("port") or 0),
+            port=port,
             phase=phase,
             lineage=str(data.get("lineage", "")),
             folder=folder.name,
@@ -150,7 +158,7 @@ def _replica(folder: Folder, listening: frozenset[int]) -> ObservedReplica | Non
             detail=detail,
             vanished=phase is Phase.FAILED and not folder.pids and not _gave_up(folder),
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
@@ -207,6 +215,8 @@ def _systemd_life(folder: Folder) -> tuple[Phase | None, str]:
         return Phase.STARTING, f"{ended or 'ended'}; it is restarted"
     if active in ("active", "reloading", "activating"):
         return None, ""
+    if active == "inactive" and cells.get("Job", "0") not in ("", "0"):
+        return Phase.STARTING, ""  # it waits in systemd's queue, as for the network after a boot
     if cells.get("LoadState") == "not-found":
         return Phase.FAILED, "its systemd unit is gone"
     return Phase.FAILED, ended or f"its systemd unit is {active or 'absent'}"
