@@ -26,7 +26,7 @@ from llmgwctl.planner.classify import Finding
 from llmgwctl.planner.ledger import Ledger
 from llmgwctl.planner.options import PlanOptions
 from llmgwctl.planner.placement import Fleet, Seat
-from llmgwctl.planner.shortfalls import causes_of
+from llmgwctl.planner.shortfalls import Explainer
 from llmgwctl.planner.survey import View
 from llmgwctl.planner.waits import Place
 
@@ -268,11 +268,11 @@ class _Deciding:
         ledger = self.out.ledger
         if ledger is None:
             raise AssertionError("nothing was admitted")
-        rooms = list(self.fleet.rooms.values())
+        explainer = Explainer(list(self.fleet.rooms.values()), ledger, self.view.hosts) if admitted.refused else None
         for candidate in sorted(admitted.refused.values(), key=lambda c: (c.headroom, c.model.name, c.index)):
             model, record = candidate.model, candidate.record
-            if model.name not in causes:
-                causes[model.name] = causes_of(model, rooms, ledger, self.view.hosts)
+            if model.name not in causes and explainer:
+                causes[model.name] = explainer.causes(model)
             if candidate.headroom:
                 self._stop_headroom(model, causes[model.name], ledger.count(model.name))
                 if record is not None and not candidate.running:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from llmgwctl.domain.catalog import Model, Profile
 from llmgwctl.domain.desired import Host
@@ -10,93 +11,8 @@ from llmgwctl.domain.plan import Cause, Standing
 from llmgwctl.planner.ledger import Ledger, LimitHit
 from llmgwctl.planner.rooms import Room
 
+Numbers = tuple[tuple[str, int | float | str], ...]
 
-def causes_of(model: Model, rooms: Sequence[Room], ledger: Ledger, hosts: Mapping[str, Host]) -> tuple[Cause, ...]:
-    """Return the causes, the deciding one first (the order of rule R11), then what stands beside it."""
-    causes: list[Cause] = []
-    for profile in model.profiles:
-        hit = ledger.limit_hit(model.owner, profile.size, profile.gpu_class or "")
-        causes += _profile_causes(model, profile, rooms, ledger, hit)
-    causes.sort(key=lambda c: -_FURTHEST.index(c.code))
-    unreachable = [r.name for r in rooms if not r.reachable]
-    if unreachable:
-        causes.append(
-            Cause(
-                "unreachable",
-                f"{_count(len(unreachable), 'host')} can't be reached, so what is free there is not known: "
-                f"{_names(unreachable)}.",
-                (("nodes", len(unreachable)),),
-            )
-        )
-    closed = [n for n in sorted(hosts) if hosts[n].drain or not hosts[n].schedulable]
-    if closed:
-        causes.append(
-            Cause(
-                "fits_no_node" if len(closed) == len(rooms) else "no_free_capacity",
-                f"{_count(len(closed), 'host')} take nothing new (cordoned or drained): {_names(closed)}.",
-                (("nodes", len(closed)),),
-            )
-        )
-    return tuple(dict.fromkeys(causes))
-
-
-def _profile_causes(
-    model: Model, profile: Profile, rooms: Sequence[Room], ledger: Ledger, hit: LimitHit | None
-) -> list[Cause]:
-    able = [r for r in rooms if r.reachable and _could_hold_empty(r, profile)]
-    head = f"profile {profile.name} ({_wants(profile)})"
-    numbers = _numbers(profile, rooms)
-    if not _enough_in_a_fabric(able, profile):
-        return [
-            Cause("fits_no_node", f"{head}: no node could hold it even when empty: {_lacks(profile, rooms)}", numbers)
-        ]
-    if hit:
-        unit = _unit(hit.resource)
-        return [
-            Cause(
-                "limit",
-                f"{head}: it needs {_show(hit.resource, hit.needed)} {unit}, and {hit.scope} has "
-                f"{_show(hit.resource, hit.available)} left below its limit.",
-                (
-                    ("scope", hit.scope),
-                    ("resource", hit.resource),
-                    ("needed", _number(hit.resource, hit.needed)),
-                    ("available", _number(hit.resource, hit.available)),
-                ),
-            )
-        ]
-    without = [r.name for r in able if profile.engine in r.missing_engines]
-    if len(without) == len(able):
-        return [
-            Cause(
-                "preflight",
-                f"{head}: engine {profile.engine} was not found on {_names(without)}: install it, or say where "
-                f"it is in hosts.engines.{profile.engine}.command or settings.engines.",
-                numbers,
-            )
-        ]
-    open_rooms = [r for r in able if r.open and profile.engine not in r.missing_engines]
-    free = sum(len(r.free(profile.gpu_class, profile.engine)) for r in open_rooms)
-    no_port = [r.name for r in open_rooms if _room_now(r, profile) and r.free_ports(1, profile.port) is None]
-    if no_port:
-        what = f"port {profile.port} is in use" if profile.port else "no port of settings.ports is free"
-        return [Cause("ports", f"{head}: {what} on {_names(no_port)}, outside the kernel's ephemeral range.", numbers)]
-    code = _refusal(model, profile, open_rooms, ledger)
-    together = "one node" if profile.nodes == 1 else f"{profile.nodes} nodes of one fabric"
-    pieces = (
-        f" ({_count(free, 'GPU')} of the class are free, but not together with the rest on {together})"
-        if profile.gpus_per_node and free >= profile.gpus_per_node * profile.nodes
-        else ""
-    )
-    return [Cause(code, f"{head}: {_REFUSALS[code]}{pieces}: {_lacks(profile, able)}", numbers)]
-
-
-_REFUSALS = {
-    "no_guarantee": "no free room, and nothing guarantees it any",
-    "beyond_guarantee": "no free room, and it is not within a guarantee of its scopes",
-    "guarantees_full": "within a guarantee, but what would have to stop is guaranteed as well",
-    "fragmented": "within a guarantee, but the room is in pieces",
-}
 # The order of rule R11: of several profiles the one that came furthest tells the model's reason.
 _FURTHEST = (
     "fits_no_node",
@@ -108,43 +24,181 @@ _FURTHEST = (
     "guarantees_full",
     "fragmented",
 )
+_REFUSALS = {
+    "no_guarantee": "no free room, and nothing guarantees it any",
+    "beyond_guarantee": "no free room, and it is not within a guarantee of its scopes",
+    "guarantees_full": "within a guarantee, but what would have to stop is guaranteed as well",
+    "fragmented": "within a guarantee, but the room is in pieces",
+}
+_LACK_WORDS = {
+    "class": "have no GPU of the class",
+    "gpus": "have too few free GPUs",
+    "memory": "have too little memory",
+    "cores": "have too few cores",
+    "label": "lack a label of node_selector",
+    "fabric": "are in no fabric",
+}
+_RESOURCES = {"memory": "memory_gb", "cores": "cores"}
 
 
-def _refusal(model: Model, profile: Profile, rooms: Sequence[Room], ledger: Ledger) -> str:
-    """Return why nobody gave way (R11)."""
-    if not ledger.has_guarantee(model.owner):
-        return "no_guarantee"
-    if not ledger.within(model.owner, profile.size, profile.gpu_class or ""):
-        return "beyond_guarantee"
-    loose = [h for h in ledger.holdings.values() if ledger.standing(h) is not Standing.GUARANTEED]
-    if profile.gpus_per_node:
-        free = sum(len(r.free(profile.gpu_class, profile.engine)) for r in rooms)
-        free += sum(h.amount.gpus for h in loose if h.gpu_class == profile.gpu_class)
-        return "fragmented" if free >= profile.size.gpus else "guarantees_full"
-    cores = sum(r.millicores or 0 for r in rooms) + sum(h.amount.millicores for h in loose)
-    memory = sum(r.memory_mib or 0 for r in rooms) + sum(h.amount.memory_mib for h in loose)
-    enough = cores >= profile.size.millicores and memory >= profile.size.memory_mib
-    return "fragmented" if enough else "guarantees_full"
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the nodes have for one request: the same for all models that ask for the same."""
+
+    able: tuple[Room, ...]
+    open: tuple[Room, ...]
+    free: int
+    lacking: Mapping[str, int]
+    numbers: Numbers
+    lacks: str
+    lacks_empty: str
+
+
+class Explainer:
+    """Explains refusals by what is free, and held, at the end of a plan."""
+
+    def __init__(self, rooms: Sequence[Room], ledger: Ledger, hosts: Mapping[str, Host]) -> None:
+        self._rooms = rooms
+        self._ledger = ledger
+        self._facts: dict[object, _Facts] = {}
+        loose = [h for h in ledger.holdings.values() if ledger.standing(h) is not Standing.GUARANTEED]
+        # A quota counts GPUs of any class (D13): what is of another one is a piece that does not fit, too.
+        self._loose_gpus = sum(h.amount.gpus for h in loose) + sum(
+            len({g.uuid for gpus in r.gpus.values() for g in gpus}) for r in rooms if r.open
+        )
+        self._loose_cores = sum(h.amount.millicores for h in loose) + sum(r.millicores or 0 for r in rooms if r.open)
+        self._loose_memory = sum(h.amount.memory_mib for h in loose) + sum(r.memory_mib or 0 for r in rooms if r.open)
+        self._beside = tuple(_beside(rooms, hosts))
+
+    def causes(self, model: Model) -> tuple[Cause, ...]:
+        """Return the causes, the deciding one first (the order of rule R11), then what stands beside it."""
+        causes = []
+        for profile in sorted(model.profiles, key=lambda p: p.name):
+            hit = self._ledger.limit_hit(model.owner, profile.size, profile.gpu_class or "")
+            causes.append(self._cause(model, profile, hit))
+        causes.sort(key=lambda c: -_FURTHEST.index(c.code))
+        return tuple(dict.fromkeys((*causes, *self._beside)))
+
+    def _cause(self, model: Model, profile: Profile, hit: LimitHit | None) -> Cause:
+        facts = self._facts_of(profile)
+        head = f"profile {profile.name} ({_wants(profile)})"
+        numbers: Numbers = (("profile", profile.name), *facts.numbers)
+        if not _enough_in_a_fabric(facts.able, profile):
+            return Cause("fits_no_node", f"{head}: no node could hold it even when empty: {facts.lacks_empty}", numbers)
+        if hit:
+            return _limit(head, profile, hit)
+        if not any(profile.engine not in r.missing_engines for r in facts.able):
+            return Cause("preflight", f"{head}: {_not_found(profile, facts.able)}", numbers)
+        no_port = [r.name for r in facts.open if _room_now(r, profile) and r.free_ports(1, profile.port) is None]
+        if no_port and (profile.nodes == 1 or _enough_in_a_fabric(facts.open, profile)):
+            what = f"port {profile.port} is in use" if profile.port else "no port of settings.ports is free"
+            aside = "" if profile.port else " outside the kernel's ephemeral range"
+            ports: Numbers = (("profile", profile.name), ("resource", "ports"), ("needed", 1), ("available", 0))
+            return Cause("ports", f"{head}: {what}{aside} on {_names(no_port)}.", (*ports, *facts.numbers[3:]))
+        code = self._refusal(model, profile)
+        together = "one node" if profile.nodes == 1 else f"{profile.nodes} nodes of one fabric"
+        pieces = (
+            f" ({_count(facts.free, 'GPU')} of the class are free, but not together with the rest on {together})"
+            if profile.gpus_per_node and facts.free >= profile.gpus_per_node * profile.nodes
+            else ""
+        )
+        return Cause(code, f"{head}: {_REFUSALS[code]}{pieces}: {facts.lacks}", numbers)
+
+    def _refusal(self, model: Model, profile: Profile) -> str:
+        """Return why nobody gave way (R11)."""
+        if not self._ledger.has_guarantee(model.owner):
+            return "no_guarantee"
+        if not self._ledger.within(model.owner, profile.size, profile.gpu_class or ""):
+            return "beyond_guarantee"
+        size = profile.size
+        enough = (
+            self._loose_gpus >= size.gpus
+            if size.gpus
+            else self._loose_cores >= size.millicores and self._loose_memory >= size.memory_mib
+        )
+        return "fragmented" if enough else "guarantees_full"
+
+    def _facts_of(self, profile: Profile) -> _Facts:
+        key = (
+            (profile.gpu_class or "").lower(),
+            profile.engine,
+            profile.gpus_per_node,
+            profile.nodes,
+            profile.millicores,
+            profile.memory_mib,
+            profile.node_selector,
+        )
+        if key not in self._facts:
+            self._facts[key] = self._look(profile)
+        return self._facts[key]
+
+    def _look(self, profile: Profile) -> _Facts:
+        seen = [r for r in self._rooms if r.reachable]
+        able = tuple(r for r in seen if _could_hold_empty(r, profile))
+        rooms = tuple(r for r in able if r.open and profile.engine not in r.missing_engines)
+        looked_at = [r for r in seen if r.open] or seen
+        lacking = _lacking(profile, looked_at, empty=False)
+        return _Facts(
+            able=able,
+            open=rooms,
+            free=sum(len(r.free(profile.gpu_class, profile.engine)) for r in rooms),
+            lacking=lacking,
+            numbers=_numbers(profile, looked_at, lacking),
+            lacks=_lacks(profile, looked_at, lacking, empty=False),
+            lacks_empty=_lacks(profile, seen, _lacking(profile, seen, empty=True), empty=True),
+        )
+
+
+def _beside(rooms: Sequence[Room], hosts: Mapping[str, Host]) -> Iterable[Cause]:
+    """Yield what holds for every model: hosts that can't be reached, or take nothing new."""
+    unreachable = [r.name for r in rooms if not r.reachable]
+    if unreachable:
+        yield Cause(
+            "unreachable",
+            f"{_count(len(unreachable), 'host')} can't be reached, so what is free there is not known: "
+            f"{_names(unreachable)}.",
+            (("nodes", len(unreachable)),),
+        )
+    closed = [n for n in sorted(hosts) if hosts[n].drain or not hosts[n].schedulable]
+    if closed:
+        yield Cause(
+            "fits_no_node" if len(closed) == len(rooms) else "no_free_capacity",
+            f"{_count(len(closed), 'host')} take nothing new (cordoned or drained): {_names(closed)}.",
+            (("nodes", len(closed)),),
+        )
+
+
+def _limit(head: str, profile: Profile, hit: LimitHit) -> Cause:
+    return Cause(
+        "limit",
+        f"{head}: it needs {_show(hit.resource, hit.needed)} {_unit(hit.resource)}, and {hit.scope} has "
+        f"{_show(hit.resource, hit.available)} left below its limit.",
+        (
+            ("profile", profile.name),
+            ("scope", hit.scope),
+            ("resource", hit.resource),
+            ("needed", _number(hit.resource, hit.needed)),
+            ("available", _number(hit.resource, hit.available)),
+        ),
+    )
+
+
+def _not_found(profile: Profile, rooms: Iterable[Room]) -> str:
+    where = _names(r.name for r in rooms)
+    if profile.engine == "sim":
+        return f"python3 was not found on {where}, and the simulated engine needs it: install it there."
+    return (
+        f"engine {profile.engine} was not found on {where}: install it, or say where it is in "
+        f"hosts.engines.{profile.engine}.command or settings.engines."
+    )
 
 
 def _could_hold_empty(room: Room, profile: Profile) -> bool:
     return (
         room.has_label(profile.node_selector)
-        and _whole_gpus(room, profile) >= profile.gpus_per_node
+        and len(room.usable(profile.gpu_class, profile.engine)) >= profile.gpus_per_node
         and (room.whole_millicores is None or profile.millicores <= room.whole_millicores)
         and (room.whole_memory_mib is None or profile.memory_mib <= room.whole_memory_mib)
-    )
-
-
-def _whole_gpus(room: Room, profile: Profile) -> int:
-    if profile.gpu_class is None:
-        return 0
-    wanted = profile.gpu_class.lower()
-    return sum(
-        1
-        for g in room.sellable.values()
-        if wanted in (g.gpu_class.lower(), g.product.lower().replace(" ", "-"))
-        and (profile.engine == "sim" or not g.pretended)
     )
 
 
@@ -162,58 +216,62 @@ def _enough_in_a_fabric(rooms: Sequence[Room], profile: Profile) -> bool:
     return max(sizes.values(), default=0) >= profile.nodes
 
 
-def _numbers(profile: Profile, rooms: Sequence[Room]) -> tuple[tuple[str, int | float | str], ...]:
-    """Return how many nodes were looked at, and how many lacked what; a node counts for each thing that it lacks."""
-    seen = [r for r in rooms if r.reachable]
-    lacking = _lacking(profile, seen)
-    free = sum(len(r.free(profile.gpu_class, profile.engine)) for r in seen if r.open)
-    return (
-        ("profile", profile.name),
-        ("resource", "gpus" if profile.gpus_per_node else "cores"),
-        ("needed", profile.size.gpus if profile.gpus_per_node else profile.millicores / 1000),
-        ("available", free if profile.gpus_per_node else max((r.millicores or 0 for r in seen), default=0) / 1000),
-        ("nodes", len(seen)),
-        *((f"lack_{name}", count) for name, count in lacking.items()),
-    )
+def _numbers(profile: Profile, rooms: Sequence[Room], lacking: Mapping[str, int]) -> Numbers:
+    """Return the scarcest resource, what of it a replica needs and there is, and how many nodes lacked what.
+
+    Where the whole need is there in pieces, `needed` and `available` are a node's: those of the best one.
+    """
+    scarce = max(("gpus", "memory", "cores"), key=lambda name: lacking[name])
+    if (scarce in _RESOURCES and lacking[scarce] > 0) or not profile.gpus_per_node:
+        scarce = scarce if scarce in _RESOURCES else "cores"
+        needed, best = (
+            (profile.memory_mib / 1024, max((r.memory_mib or 0 for r in rooms), default=0) / 1024)
+            if scarce == "memory"
+            else (profile.millicores / 1000, max((r.millicores or 0 for r in rooms), default=0) / 1000)
+        )
+        figures: Numbers = (("resource", _RESOURCES[scarce]), ("needed", _whole(needed)), ("available", _whole(best)))
+    else:
+        free = [len(r.free(profile.gpu_class, profile.engine)) for r in rooms]
+        total, most = sum(free), max(free, default=0)
+        in_pieces = total >= profile.size.gpus
+        figures = (
+            ("resource", "gpus"),
+            ("needed", profile.gpus_per_node if in_pieces else profile.size.gpus),
+            ("available", most if in_pieces else total),
+        )
+    return (*figures, ("nodes", len(rooms)), *((f"lack_{name}", count) for name, count in lacking.items()))
 
 
-def _lacking(profile: Profile, rooms: Sequence[Room]) -> dict[str, int]:
-    return {
-        "class": sum(bool(profile.gpu_class) and _whole_gpus(r, profile) == 0 for r in rooms),
-        "gpus": sum(
-            _whole_gpus(r, profile) > 0 and len(r.free(profile.gpu_class, profile.engine)) < profile.gpus_per_node
-            for r in rooms
-        ),
-        "memory": sum(r.memory_mib is not None and profile.memory_mib > r.memory_mib for r in rooms),
-        "cores": sum(r.millicores is not None and profile.millicores > r.millicores for r in rooms),
-        "label": sum(not r.has_label(profile.node_selector) for r in rooms),
-        "fabric": sum(profile.nodes > 1 and r.fabric is None for r in rooms),
-    }
+def _lacking(profile: Profile, rooms: Sequence[Room], *, empty: bool) -> dict[str, int]:
+    """Return how many nodes lack what, now or even if they were empty; a node counts for each thing that it lacks."""
+    counts = dict.fromkeys(_LACK_WORDS, 0)
+    for room in rooms:
+        usable = len(room.usable(profile.gpu_class, profile.engine))
+        free = usable if empty else len(room.free(profile.gpu_class, profile.engine))
+        memory = room.whole_memory_mib if empty else room.memory_mib
+        cores = room.whole_millicores if empty else room.millicores
+        counts["class"] += bool(profile.gpu_class) and usable == 0
+        counts["gpus"] += usable > 0 and free < profile.gpus_per_node
+        counts["memory"] += memory is not None and profile.memory_mib > memory
+        counts["cores"] += cores is not None and profile.millicores > cores
+        counts["label"] += not room.has_label(profile.node_selector)
+        counts["fabric"] += profile.nodes > 1 and room.fabric is None
+    return counts
 
 
-_LACK_WORDS = {
-    "class": "have no GPU of the class",
-    "gpus": "have too few free GPUs",
-    "memory": "have too little memory",
-    "cores": "have too few cores",
-    "label": "lack a label of node_selector",
-    "fabric": "are in no fabric",
-}
-
-
-def _lacks(profile: Profile, rooms: Sequence[Room]) -> str:
+def _lacks(profile: Profile, rooms: Sequence[Room], lacking: Mapping[str, int], *, empty: bool) -> str:
     """Say, for the nodes looked at, what how many of them lack."""
-    seen = [r for r in rooms if r.reachable]
-    if not seen:
+    if not rooms:
         return "no node could be looked at."
-    parts = [f"{count} {_LACK_WORDS[name]}" for name, count in _lacking(profile, seen).items() if count]
-    foreign = sum(r.foreign_gpus.get((profile.gpu_class or "").lower(), 0) for r in seen)
-    sick = sum(r.unhealthy_gpus.get((profile.gpu_class or "").lower(), 0) for r in seen)
+    words = {**_LACK_WORDS, "gpus": "have too few GPUs"} if empty else _LACK_WORDS
+    parts = [f"{count} {words[name]}" for name, count in lacking.items() if count]
+    foreign = sum(r.foreign_gpus.get((profile.gpu_class or "").lower(), 0) for r in rooms)
+    sick = sum(r.unhealthy_gpus.get((profile.gpu_class or "").lower(), 0) for r in rooms)
     notes = [f"{_count(foreign, 'GPU')} taken by running processes"] * bool(foreign)
     notes += [f"{_count(sick, 'GPU')} not healthy"] * bool(sick)
     aside = f" ({'; '.join(notes)})" if notes else ""
     found = ", ".join(parts) or "together they don't suffice"
-    return f"of {_count(len(seen), 'node')} looked at, {found}{aside}."
+    return f"of {_count(len(rooms), 'node')} looked at, {found}{aside}."
 
 
 def _wants(profile: Profile) -> str:
@@ -223,7 +281,7 @@ def _wants(profile: Profile) -> str:
     if profile.millicores:
         parts.append(f"{profile.millicores / 1000:g} cores")
     if profile.memory_mib:
-        parts.append(f"{profile.memory_mib / 1024:g} GB")
+        parts.append(f"{profile.memory_mib / 1024:.4g} GB")
     text = ", ".join(parts) or "no GPU"
     return text if profile.nodes == 1 else f"{text} on each of {profile.nodes} nodes"
 
@@ -233,7 +291,12 @@ def _unit(resource: str) -> str:
 
 
 def _number(resource: str, amount: int) -> int | float:
-    return amount / 1000 if resource == "cores" else amount / 1024 if resource == "memory_gb" else amount
+    return _whole(amount / 1000 if resource == "cores" else amount / 1024 if resource == "memory_gb" else amount)
+
+
+def _whole(value: float) -> int | float:
+    rounded = round(value, 3)
+    return int(rounded) if rounded == int(rounded) else rounded
 
 
 def _show(resource: str, amount: int) -> str:

@@ -181,7 +181,7 @@ class _Search:
             if chosen and self._fits(room, chosen):
                 sets.append((self._lower_bound(chosen), chosen))
         for bound, chosen in sorted(sets, key=lambda s: s[0]):
-            if self.found and bound >= self.found[0][:3]:
+            if self.found and bound > self.found[0][:3]:
                 break
             self._consider(chosen, (room,))
 

@@ -11,6 +11,7 @@ from llmgwctl.render.text import Style, count, plain, table
 
 NO_CHANGES = "No changes. The fleet matches the configuration."
 
+_MOST_NAMES, _MOST_CAUSES = 8, 40
 _SYMBOLS = {
     ActionKind.START: ("+", "green"),
     ActionKind.STOP: ("-", "red"),
@@ -130,19 +131,19 @@ def _shortfalls(plan: Plan, style: Style) -> str:
     if not plan.shortfalls:
         return ""
     lines = [style.paint(f"Not placed: {count(len(plan.shortfalls), 'replica')}.", "red", "bold")]
-    by_model: dict[str, list[str]] = {}
+    alike: dict[tuple[str, ...], list[str]] = {}
     for shortfall in plan.shortfalls:
-        by_model.setdefault(shortfall.model, []).append(shortfall.replica)
-    told: set[str] = set()
-    for shortfall in plan.shortfalls:
-        if shortfall.model in told:
-            continue
-        told.add(shortfall.model)
-        names = by_model[shortfall.model]
-        most = 8
-        more = f" and {len(names) - most} more" if len(names) > most else ""
-        lines.append(f"\n  {style.paint('!', 'red')} {', '.join(plain(n) for n in names[:most])}{more}")
-        lines += [f"      {c.code}: {plain(c.text)}" for c in shortfall.causes]
+        told = tuple(f"{c.code}: {plain(c.text)}" for c in shortfall.causes)
+        alike.setdefault(told, []).append(plain(shortfall.replica))
+    for causes, names in list(alike.items())[:_MOST_CAUSES]:
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        lines.append(f"\n  {style.paint('!', 'red')} {', '.join(names[:_MOST_NAMES])}{more}")
+        lines += [f"      {cause}" for cause in causes]
+    left = list(alike.values())[_MOST_CAUSES:]
+    if left:
+        lines.append(
+            f"\n  … and {count(sum(map(len, left)), 'replica')} more, for other causes: plan --json tells all."
+        )
     return "\n".join(lines)
 
 
