@@ -29,10 +29,22 @@ from .reference_world import (
     within,
 )
 
+PSEUDO_CODE = Options(joint=False, anywhere=False)
+READINGS = tuple(
+    Options(joint, anywhere, interchangeable)
+    for interchangeable in (True, False)
+    for joint, anywhere in ((True, True), (False, False), (True, False))
+)
+"""Ways to read the rules; on one node, and with one profile a model, they are the same."""
+
 
 @dataclass
 class Result:
-    """What a plan does, in counts; `stops_for` tells for which model, `limits` every limit that a model meets."""
+    """What a plan does, in counts by model.
+
+    `stops_for` tells for which model, `limits` every limit that a model meets, `counts` what runs at the end by model
+    and profile, `guaranteed` how many replicas some scope covers.
+    """
 
     starts: Counter[str] = field(default_factory=Counter)
     stops: Counter[str] = field(default_factory=Counter)
@@ -43,7 +55,10 @@ class Result:
     held: dict[str, Counter[str]] = field(default_factory=dict)
     covered: Counter[tuple[str, str]] = field(default_factory=Counter)
     counts: Counter[tuple[str, int]] = field(default_factory=Counter)
+    guaranteed: Counter[str] = field(default_factory=Counter)
     final: Replicas = ()
+    started: Replicas = ()
+    stopped: Replicas = ()
     steps: int = 0
 
 
@@ -60,6 +75,13 @@ class _State:
 def plan(world: World, options: Options = Options()) -> Result:  # noqa: B008
     """Return the plan, after the check that the potential rises with each step."""
     return _Planner(world, options).plan()
+
+
+def standing(world: World) -> Result:
+    """Return what would be told of a world in which nothing changes."""
+    result = Result()
+    _Planner(world, Options()).tell(_State(world.running), result)
+    return result
 
 
 class _Planner:
@@ -164,15 +186,18 @@ class _Planner:
     def tell(self, state: _State, result: Result) -> None:
         world = self.world
         replicas, stopped = self.settled(state)
-        started = [r for r in replicas if r.new]
-        result.starts = Counter(r.model for r in started)
-        result.stops = Counter(v.model for v, _ in stopped)
+        result.started = tuple(replace(r, new=False) for r in replicas if r.new)
+        result.stopped = tuple(v for v, _ in stopped)
+        result.starts = Counter(r.model for r in result.started)
+        result.stops = Counter(v.model for v in result.stopped)
         takers = {r.order: r.model for r in state.replicas}
         result.stops_for = Counter((v.model, takers[order]) for v, order in stopped)
         result.final = tuple(replace(r, new=False) for r in replicas)
         result.counts = Counter((r.model, r.profile) for r in replicas)
         result.held = {s.name: held(world, replicas, s.name) for s in world.scopes}
-        result.covered = Counter((r.model, scope) for scope, those in cover(world, replicas).items() for r in those)
+        covered = cover(world, replicas)
+        result.covered = Counter((r.model, scope) for scope, those in covered.items() for r in those)
+        result.guaranteed = Counter(r.model for r in {r for those in covered.values() for r in those})
         running = Counter(r.model for r in replicas)
         for model in world.models:
             if running[model.name] < model.min:
@@ -188,17 +213,9 @@ class _Planner:
         best: tuple[Replicas, list[tuple[Running, int]]] | None = None
         free = free_room(self.world, fixed)
         for packed in packings(self.world, free, new) if self.options.joint else [tuple(new)]:
-            left, out = list(state.stopped), list(fixed)
-            for replica in packed:
-                same = [s for s in left if _alike(s[0], replica)]
-                if same:
-                    oldest = min(same, key=lambda s: s[0].order)
-                    left.remove(oldest)
-                    out.append(oldest[0])
-                else:
-                    out.append(replica)
+            replicas, left = _cancelled(packed, state.stopped)
             if best is None or len(left) < len(best[1]):
-                best = tuple(out), left
+                best = (*fixed, *replicas), left
             if not any(v.model == r.model for v, _ in best[1] for r in best[0] if r.new):
                 break
         assert best is not None, "what was admitted does not fit"
@@ -237,6 +254,24 @@ class _Planner:
         total = [sum(free[name][index] for name in reachable) for index in range(3)]
         size = profile.size
         return all(size[r] <= have for r, have in zip((GPUS, CORES, MEMORY), total, strict=True) if size[r] > 0)
+
+
+def _cancelled(packed: Replicas, stopped: Stopped) -> tuple[Replicas, list[tuple[Running, int]]]:
+    """Return what runs and what is stopped once what is started where it was stopped is neither.
+
+    What such a one had taken was taken for the one that had taken its place.
+    """
+    left, out, heirs = list(stopped), [], {}
+    for replica in packed:
+        same = [s for s in left if _alike(s[0], replica)]
+        if same:
+            oldest = min(same, key=lambda s: s[0].order)
+            left.remove(oldest)
+            heirs[replica.order] = oldest[1]
+        out.append(oldest[0] if same else replica)
+    for _ in heirs:
+        left = [(victim, heirs.get(taker, taker)) for victim, taker in left]
+    return tuple(out), left
 
 
 def _alike(one: Running, other: Running) -> bool:

@@ -30,11 +30,12 @@ class Options:
     """Where the rules leave freedom.
 
     `joint`: what this plan starts may be re-packed. `anywhere`: victims may be on any node, not only where the
-    replica goes.
+    replica goes. `interchangeable`: whichever replica of a model and profile is stopped, the newest is what is lost.
     """
 
     joint: bool = True
     anywhere: bool = True
+    interchangeable: bool = True
 
 
 class Take:
@@ -139,7 +140,7 @@ class Take:
         shared = [name for name in self.path if self.was_covered(victim, victims, name)]
         return all(started in covered[name] for name in shared)
 
-    # Interchangeable replicas: of a model and profile, the newest is lost first, whichever is stopped.
+    # What a victim costs.
 
     def nth(self, victim: Running, victims: Replicas) -> int:
         """Return how many like it are lost before it."""
@@ -147,6 +148,8 @@ class Take:
         return sorted(like, key=lambda v: -v.order).index(victim)
 
     def lost_rank(self, victim: Running, victims: Replicas) -> int:
+        if not self.options.interchangeable:
+            return self.rank[victim]
         like = [r for r in self.replicas if (r.model, r.profile) == (victim.model, victim.profile)]
         newest_first = sorted((self.rank[r] for r in like), reverse=True)
         return newest_first[self.nth(victim, victims)]
@@ -155,6 +158,8 @@ class Take:
         return self.lost_rank(victim, victims) > self.world.model(victim.model).min
 
     def was_covered(self, victim: Running, victims: Replicas, scope: str) -> bool:
+        if not self.options.interchangeable:
+            return victim in self.before[scope]
         like = [r for r in self.replicas if (r.model, r.profile) == (victim.model, victim.profile)]
         covered = sum(r in self.before[scope] for r in like)
         return self.nth(victim, victims) >= len(like) - covered
