@@ -100,7 +100,8 @@ class Node:
 
     `millicores` and `memory_mib` are what is really usable (cgroup limits); None where the host does not tell.
     `replica_root` is the folder that holds our replicas' folders. `ephemeral_ports` is the kernel's own range.
-    `replicas_hidden` is set where folders of replicas can't be read, so that some may run unseen.
+    Two hosts with one `machine` are one machine under two names. `replicas_hidden` is set where folders of replicas
+    can't be read, so that some may run unseen.
     """
 
     name: str
@@ -119,6 +120,7 @@ class Node:
     ephemeral_ports: tuple[int, int] = (32768, 60999)
     replica_root: str = ""
     boot_id: str = ""
+    machine: str = ""
     disks: tuple[Disk, ...] = ()
     engines_found: Mapping[str, str] = field(default_factory=dict)
     commands_found: Mapping[str, str] = field(default_factory=dict)

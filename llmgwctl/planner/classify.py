@@ -26,8 +26,16 @@ class Finding:
 
     @property
     def drifted(self) -> bool:
-        """Whether it is known to differ from what was left; what can't be seen is told as deferred instead."""
-        return self.condition not in (Condition.HEALTHY, Condition.STARTING, Condition.UNKNOWN)
+        """Whether it is known to differ from what was left.
+
+        What can't be seen is told as deferred instead, and what hangs in a warning: an apply would record neither.
+        """
+        return self.condition not in (
+            Condition.HEALTHY,
+            Condition.STARTING,
+            Condition.UNHEALTHY,
+            Condition.UNKNOWN,
+        )
 
 
 _ALIVE = frozenset(

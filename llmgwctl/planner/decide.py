@@ -289,7 +289,8 @@ class _Deciding:
                 self._note(ActionKind.STOP, record, candidate.reason, model)
 
     def _stop_headroom(self, model: Model, causes: tuple[Cause, ...], running: int) -> None:
-        if any(h.model == model.name for h in self.out.headroom_stops):
+        # A model that lacks minimum replicas is told of as short, not as stopped in its headroom.
+        if running < model.scaling.min or any(h.model == model.name for h in self.out.headroom_stops):
             return
         cause = causes[0] if causes else Cause("no_free_capacity", "no free room")
         code = "no_free_capacity"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -66,8 +67,9 @@ class Explainer:
         self._loose_gpus = sum(h.amount.gpus for h in loose) + sum(
             len({g.uuid for gpus in r.gpus.values() for g in gpus}) for r in rooms if r.open
         )
-        self._loose_cores = sum(h.amount.millicores for h in loose) + sum(r.millicores or 0 for r in rooms if r.open)
-        self._loose_memory = sum(h.amount.memory_mib for h in loose) + sum(r.memory_mib or 0 for r in rooms if r.open)
+        open_rooms = [r for r in rooms if r.open]
+        self._loose_cores = sum(h.amount.millicores for h in loose) + _sum(r.millicores for r in open_rooms)
+        self._loose_memory = sum(h.amount.memory_mib for h in loose) + _sum(r.memory_mib for r in open_rooms)
         self._beside = tuple(_beside(rooms, hosts))
 
     def causes(self, model: Model) -> tuple[Cause, ...]:
@@ -113,8 +115,8 @@ class Explainer:
         size = profile.size
         enough = (
             self._loose_gpus >= size.gpus
-            if size.gpus
-            else self._loose_cores >= size.millicores and self._loose_memory >= size.memory_mib
+            and self._loose_cores >= size.millicores
+            and self._loose_memory >= size.memory_mib
         )
         return "fragmented" if enough else "guarantees_full"
 
@@ -147,6 +149,11 @@ class Explainer:
             lacks=_lacks(profile, looked_at, lacking, empty=False),
             lacks_empty=_lacks(profile, seen, _lacking(profile, seen, empty=True), empty=True),
         )
+
+
+def _sum(amounts: Iterable[int | None]) -> float:
+    """Return a sum in which what a node doesn't report is no bound."""
+    return sum(math.inf if amount is None else amount for amount in amounts)
 
 
 def _beside(rooms: Sequence[Room], hosts: Mapping[str, Host]) -> Iterable[Cause]:

@@ -18,6 +18,7 @@ from llmgwctl.planner.ledger import Holding, Ledger, holding_of
 from llmgwctl.planner.naming import model_of
 from llmgwctl.planner.orphans import Found, find
 from llmgwctl.planner.rooms import Room, make_room
+from llmgwctl.planner.warnings import warnings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def survey(desired: Desired, state: State, observation: Observation, engine_of: 
         strays=found.strays,
         drift=tuple(sorted(drift, key=lambda d: (model_of(d.replica), int(d.replica.rpartition("/")[2]), d.text))),
         refreshes=_refreshes(findings, nodes, models, state),
-        diagnostics=_diagnostics(found, nodes),
+        diagnostics=(*_diagnostics(found, nodes), *warnings_of(desired, nodes, findings)),
     )
 
 

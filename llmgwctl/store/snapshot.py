@@ -56,6 +56,7 @@ def _node_document(node: Node) -> dict[str, Any]:
         "ephemeral_ports": list(node.ephemeral_ports),
         "replica_root": node.replica_root,
         "boot_id": node.boot_id,
+        "machine": node.machine,
         "disks": [
             {"path": d.path, "total_gb": _plain(d.total_mib / 1024), "available_gb": _plain(d.available_mib / 1024)}
             for d in node.disks
@@ -131,6 +132,7 @@ def _node(data: dict[str, Any]) -> Node:
         ephemeral_ports=(int(low), int(high)),
         replica_root=data.get("replica_root") or _DEFAULT_ROOT,
         boot_id=data.get("boot_id") or "",
+        machine=data.get("machine") or "",
         disks=tuple(
             Disk(d["path"], _scaled(d["total_gb"], 1024) or 0, _scaled(d["available_gb"], 1024) or 0)
             for d in data.get("disks") or ()

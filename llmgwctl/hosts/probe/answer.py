@@ -65,6 +65,7 @@ def read_answer(
         ephemeral_ports=facts.ephemeral_ports(files),
         replica_root=replicas.root,
         boot_id=files.single.get("/proc/sys/kernel/random/boot_id", ""),
+        machine=_machine(files.single),
         disks=disks,
         engines_found=_versions(found, base.engines),
         commands_found={**base.tools, **base.engines},
@@ -73,6 +74,13 @@ def read_answer(
         clock_skew_s=skew,
         replicas_hidden=replicas.hidden,
     )
+
+
+def _machine(files: Mapping[str, str]) -> str:
+    """Return what no two machines share: containers of one machine share its boot, and clones their machine-id."""
+    boot = files.get("/proc/sys/kernel/random/boot_id", "")
+    names = (boot, files.get("/etc/machine-id", ""), files.get("/proc/sys/kernel/hostname", ""))
+    return "/".join(names) if boot else ""
 
 
 def _gpus(

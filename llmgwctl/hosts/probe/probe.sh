@@ -118,7 +118,7 @@ if has amd-smi || has rocm-smi; then job amd; fi
 [ -z "$E" ] || job versions
 
 begin files
-F="/etc/os-release /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/sys/kernel/random/boot_id /proc/sys/net/ipv4/ip_local_port_range /sys/devices/system/cpu/online /proc/meminfo"
+F="/etc/os-release /proc/sys/kernel/hostname /etc/machine-id /proc/sys/kernel/osrelease /proc/sys/kernel/random/boot_id /proc/sys/net/ipv4/ip_local_port_range /sys/devices/system/cpu/online /proc/meminfo"
 up() { # base, path, names: those files in the control group and in every one above it
   b=$1; p=${2%/}
   while :; do
