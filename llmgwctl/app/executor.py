@@ -17,11 +17,12 @@ from llmgwctl.domain.launch import LaunchSpec
 from llmgwctl.domain.plan import Action, ActionKind, Plan
 from llmgwctl.domain.state import MemberRecord, ReplicaRecord
 from llmgwctl.errors import LlmgwctlError
-from llmgwctl.hosts.session import Life, StartError, StartOrder
+from llmgwctl.hosts.session import Life, StartError, StartOrder, StartRefusedError
 from llmgwctl.hosts.sessions import Sessions
 from llmgwctl.store.statefile import StateWriter
 
 LOG_LINES = 20
+LOG_BYTES = 64 * 1024
 _TELL_EVERY_S = 10.0
 _ABORT_PATIENCE_S = 2.0
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.1, 2.0
@@ -89,7 +90,9 @@ class Executor:
                 continue
             result = self._next(finished)
             if result is None:
-                outcome.failures += [Failure(a, "interrupted; what was begun is recorded") for a in running.values()]
+                outcome.failures += [
+                    Failure(a, f"{a.replica} was interrupted; what was begun is recorded") for a in running.values()
+                ]
                 break
             action, failure = result
             del running[_key(action)]
@@ -166,12 +169,12 @@ class Executor:
         try:
             self._do(action)
         except _AbortedError:
-            failure = Failure(action, "interrupted before its end; what was begun is recorded")
+            failure = Failure(action, f"{action.replica} was interrupted before its end; what was begun is recorded")
         except LlmgwctlError as problem:
             failure = Failure(action, self._secrets.redact(problem.message), self._secrets.redact(problem.detail))
         except Exception as problem:
             text = self._secrets.redact(f"{type(problem).__name__}: {problem}")
-            failure = Failure(action, f"an error of llmgwctl itself: {text}")
+            failure = Failure(action, f"{action.replica}: an error of llmgwctl itself: {text}")
         elapsed_s = time.monotonic() - begun
         if failure is None:
             self._tell(lambda: self._report.done(action, elapsed_s))
@@ -189,9 +192,8 @@ class Executor:
 
     def _do(self, action: Action) -> None:
         before = action.before
-        if action.kind is ActionKind.FORGET and before:
-            self._remove(before)
-        elif action.kind is ActionKind.STOP and before:
+        if action.kind in (ActionKind.STOP, ActionKind.FORGET) and before:
+            # What is to be forgotten may run all the same, where its folder was removed under it.
             self._stop(before)
         elif action.kind is ActionKind.MOVE and before and _apart(action, before):
             self._start(action)
@@ -232,6 +234,7 @@ class Executor:
         record = _record(action, self._orders[_key(action)], digests)
         self._put(record)
         boot_ids = []
+        begun = 0  # the members of which something may be on a host
         try:
             for rank, (place, launch) in enumerate(zip(action.placement, action.launches, strict=True)):
                 order_of = StartOrder(
@@ -245,23 +248,25 @@ class Executor:
                     secrets=secrets[rank],
                     simulated=action.simulated,
                 )
+                begun = rank + 1
                 boot_ids.append(self._sessions.of(self._hosts[place.node]).start(order_of))
             self._await(action)
             for place, launch in zip(action.placement, action.launches, strict=True):
                 self._sessions.of(self._hosts[place.node]).mark_ready(launch)
         except LlmgwctlError as problem:
-            self._clean_up(action, record, problem)
+            # What a host refused is not begun, and what is there under that name is somebody else's.
+            self._clean_up(action, record, begun - isinstance(problem, StartRefusedError), problem)
             raise
         members = tuple(replace(m, boot_id=boot) for m, boot in zip(record.members, boot_ids, strict=True))
         self._put(replace(record, members=members, starting=False))
 
-    def _clean_up(self, action: Action, record: ReplicaRecord, problem: LlmgwctlError) -> None:
-        """Stop what a failed start may have begun, and forget it; what can't be cleaned up stays recorded.
+    def _clean_up(self, action: Action, record: ReplicaRecord, begun: int, problem: LlmgwctlError) -> None:
+        """Stop the members that a failed start began, and forget it; what can't be cleaned up stays recorded.
 
-        Every member is stopped, also one whose start gave an error: a lost answer is no proof that nothing runs.
+        A member whose start gave no answer counts as begun: a lost answer is no proof that nothing runs.
         """
         try:
-            for place, launch in reversed(list(zip(action.placement, action.launches, strict=True))):
+            for place, launch in reversed(list(zip(action.placement, action.launches, strict=True))[:begun]):
                 self._sessions.of(self._hosts[place.node]).stop(launch, self._lineage)
         except LlmgwctlError as second:
             problem.detail = f"{problem.detail}\nIt could not be cleaned up either: {second.message}".strip()
@@ -298,8 +303,8 @@ class Executor:
             poll_s = min(poll_s * 1.3, _LONGEST_POLL_S)
 
     def _start_error(self, action: Action, node: str, launch: LaunchSpec, what: str) -> StartError:
-        log = self._sessions.of(self._hosts[node]).log_tail(launch.root, launch.folder, LOG_LINES).rstrip()
-        detail = f"The last lines of its log:\n{log}" if log else "It logged nothing."
+        log = self._sessions.of(self._hosts[node]).log_tail(launch.root, launch.folder, LOG_LINES, LOG_BYTES)
+        detail = f"The last lines of its log:\n{log.rstrip()}" if log.strip() else "It logged nothing."
         return StartError(f"{action.replica} on {node} {what}", detail)
 
 

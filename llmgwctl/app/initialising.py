@@ -11,6 +11,7 @@ from pathlib import Path
 
 from llmgwctl.app.gathering import gather_fleet, words_of
 from llmgwctl.config.documents import yaml_files
+from llmgwctl.config.machines import machine_of
 from llmgwctl.config.nodes import node_of
 from llmgwctl.config.scaffold import scaffold
 from llmgwctl.config.schema import accepts
@@ -53,13 +54,14 @@ def initial_configuration(directory: Path, targets: Sequence[str], host_keys: st
 
 def _hosts(targets: Sequence[str]) -> tuple[Host, ...]:
     """Return the hosts that are meant; the same one twice counts once."""
-    hosts: dict[tuple[str, int | None], Host] = {}
+    hosts: dict[object, Host] = {}
     for target in targets:
         user, address, port = _parts(target)
-        known = hosts.get((address, port))
-        if known is not None and known.user != user:
+        host = Host("", address, port=port, user=user)
+        machine = machine_of(host, None)
+        known = hosts.setdefault(machine, host)
+        if known.user != user:
             raise UsageError(f"--host {target!r}: this host is given twice, with different users.")
-        hosts.setdefault((address, port), Host("", address, port=port, user=user))
     named: dict[str, Host] = {}
     for host in hosts.values():
         name = _name(host, named)

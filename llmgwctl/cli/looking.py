@@ -27,6 +27,7 @@ from llmgwctl.cli.output import (
 @click.pass_context
 def status_command(ctx: click.Context, *, as_json: bool) -> None:
     """Show each replica: model, host, GPUs, port, phase, age and endpoint."""
+    from llmgwctl.app.gathering import must_reach_some
     from llmgwctl.app.status import fleet_status
     from llmgwctl.render.status import status_document, status_text
 
@@ -37,6 +38,7 @@ def status_command(ctx: click.Context, *, as_json: bool) -> None:
         print_json(status_document(rows, observation.nodes))
     else:
         click.echo(status_text(rows, observation.nodes))
+    must_reach_some(observation)
 
 
 @click.command("inventory")
@@ -51,6 +53,8 @@ def inventory_command(ctx: click.Context, *, as_json: bool, out: str | None) -> 
     from llmgwctl.store.snapshot import snapshot_document
 
     workspace = workspace_of(ctx)
+    if out:
+        workspace.must_not_overwrite(out)
     lineage = workspace.store().load().lineage
     with workspace.sessions() as sessions:
         observation = gather_fleet(workspace.desired, sessions, lineage, progress=gather_progress())

@@ -86,11 +86,11 @@ def print_json(document: Any, *, compact: bool = False) -> None:
 
 
 def write_file(path: str, text: str) -> None:
-    """Write an output file, whole or not at all."""
-    from llmgwctl.store.files import write_atomically
+    """Write what was asked for: a file whole or not at all, a pipe or a device through."""
+    from llmgwctl.store.files import write_output
 
     try:
-        write_atomically(Path(path), text, mode=0o644)
+        write_output(Path(path), text, mode=0o644)
     except OSError as problem:
         raise LlmgwctlError(f"{path} can't be written: {problem.strerror or problem}") from None
 

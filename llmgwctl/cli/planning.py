@@ -58,6 +58,8 @@ def plan_command(
     if refresh_only and (destroy or replaced):
         raise click.UsageError("--refresh-only goes with neither --destroy nor --replace.")
     workspace = workspace_of(ctx)
+    if out:
+        workspace.must_not_overwrite(out)
     options = PlanOptions(
         fill=fill,
         destroy=destroy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 
 from llmgwctl.config.nodes import Node
@@ -9,6 +10,7 @@ from llmgwctl.config.reading import Report
 from llmgwctl.config.wording import quoted
 from llmgwctl.diagnostics import SourceRange
 
+_SCOPE = re.compile(r"(?:org|team|project):[^\s:]+")
 Entry = tuple[str, Node]
 """A model's name and its mapping."""
 
@@ -24,8 +26,8 @@ def check_names(entries: Iterable[Entry], taken: Collection[str], report: Report
         aliases = node.get("aliases")
         for alias in aliases.elements() if aliases else ():
             text = alias.text
-            if not isinstance(alias.value, str):
-                continue  # the schema has said so
+            if not _is_name(alias):
+                continue  # it has its error
             if text == name:
                 about.error(f"the alias `{quoted(text)}` is its own name.", "Take the alias out.", alias.at)
             elif text in taken:
@@ -49,11 +51,11 @@ def check_references(entries: Iterable[Entry], names: Collection[str], scopes: C
         about = report.about(f"Model `{quoted(name)}`")
         fallbacks = node.get("fallbacks")
         for fallback in fallbacks.elements() if fallbacks else ():
-            if isinstance(fallback.value, str) and fallback.text not in names:
+            if _is_name(fallback) and fallback.text not in names:
                 hint = about.did_you_mean(fallback.text, names) or "Write the name or an alias of a model."
                 about.error(f"the fallback `{quoted(fallback.text)}` is no model.", hint, fallback.at)
         owner = node.get("owner")
-        if owner is not None and isinstance(owner.value, str) and owner.text not in scopes:
+        if owner is not None and _SCOPE.fullmatch(str(owner.value)) and owner.text not in scopes:
             hint = about.did_you_mean(owner.text, scopes) or f"Declare it: `{quoted(owner.text)}: {{}}` under `quotas`."
             about.error(f"the owner `{quoted(owner.text)}` is not declared.", hint, owner.at)
 
@@ -71,6 +73,11 @@ def check_seeds(hosts: Iterable[Entry], models: Mapping[str, Node], report: Repo
         for model in failing.elements() if failing else ():
             if model.text not in models:
                 _warn_unknown("simulate.fail_start", model.text, models, model.at, about)
+
+
+def _is_name(node: Node) -> bool:
+    """Whether this can be a name at all; what can't has an error of its own."""
+    return isinstance(node.value, str) and node.value == node.value.strip() != ""
 
 
 def _check_seed(entry: Node, models: Mapping[str, Node], report: Report) -> None:

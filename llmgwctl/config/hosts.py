@@ -16,6 +16,7 @@ from llmgwctl.config.reading import (
     pairs_of,
     text_of,
     texts_of,
+    warn_of_secret_words,
     whole,
     words_of,
 )
@@ -30,6 +31,7 @@ from llmgwctl.domain.desired import (
     SimulatedReplica,
 )
 from llmgwctl.engines import registry
+from llmgwctl.engines.common import check_install_env
 
 DEFAULT_GPU_CLASS = "demo"
 DEFAULT_GPU_MEMORY_MIB = 80 * 1024
@@ -77,8 +79,18 @@ def engines_of(node: Node | None, report: Report) -> Mapping[str, EngineInstall]
         if name not in names and node is not None:
             hint = report.did_you_mean(name, names) or f"Write {one_of(names)}."
             report.error(f"there is no engine `{quoted(name)}`.", hint, node.key_at(name))
-        installs[name] = EngineInstall(words_of(child.get("command")), env_of(child.get("env"), report))
+        command, env = child.get("command"), child.get("env")
+        installs[name] = EngineInstall(words_of(command), env_of(env, report))
+        _check_install(name, installs[name], command, env, report)
     return installs
+
+
+def _check_install(name: str, install: EngineInstall, command: Node | None, env: Node | None, report: Report) -> None:
+    report = report.about(f"{report.entry}, engine `{quoted(name)}`")
+    for problem in check_install_env(install.env):
+        value = env.get(problem.field.removeprefix("env.")) if env else None
+        report.error(f"{problem.summary}.", problem.detail, value.at if value else None)
+    warn_of_secret_words(command, (), report)
 
 
 def _reserve(node: Node | None) -> Reserve:

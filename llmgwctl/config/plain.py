@@ -53,7 +53,7 @@ def plain_profile(profile: Profile) -> dict[str, Any]:
             "node_selector": dict(profile.node_selector),
             "weight": _number(Decimal(str(profile.weight))),
             "priority": profile.priority,
-            "startup_timeout": f"{_number(Decimal(str(profile.startup_timeout_s)))}s",
+            "startup_timeout": f"{Decimal(str(profile.startup_timeout_s)).normalize():f}s",
             "port": profile.port,
         }
     )

@@ -44,6 +44,7 @@ def check_tree(quotas: Mapping[str, Quota], declared: Iterable[str], nodes: Mapp
             continue
         for resource, amount in quota.guarantee:
             _check_limits(quotas, quota, resource, amount, _place(node, "guarantee", resource), about)
+        _check_classes(quotas, quota, _place(node, "guarantee", "gpu_classes"), about)
     _warn_of_children(quotas, nodes, report)
 
 
@@ -152,6 +153,29 @@ def _check_limits(
                 )
 
 
+def _check_classes(quotas: Mapping[str, Quota], quota: Quota, at: SourceRange | None, report: Report) -> None:
+    """Refuse classes that are each within a limit on GPUs, but not together."""
+    amounts = [amount for resource, amount in quota.guarantee if resource.startswith(CLASS_PREFIX)]
+    together = _of_classes(quota)
+    for scope in _path(quotas, quota.scope):
+        limit = dict(quotas[scope].limit).get(GPUS)
+        if limit is not None and together > limit >= max(amounts):
+            whose = "its own limit" if scope == quota.scope else f"the limit of `{quoted(scope)}`"
+            report.error(
+                f"the guarantees of gpu_classes, {together} together, are above {whose}, {_shown(GPUS, limit)}.",
+                "Lower them or raise the limit: no start goes beyond a limit. Or guarantee `gpus` as well: that bounds "
+                "all of them.",
+                at,
+            )
+
+
+def _of_classes(quota: Quota) -> int:
+    """Return the GPUs that are guaranteed by class; 0 where a guarantee of `gpus` bounds them all."""
+    if GPUS in dict(quota.guarantee):
+        return 0
+    return sum(amount for resource, amount in quota.guarantee if resource.startswith(CLASS_PREFIX))
+
+
 def _warn_of_children(quotas: Mapping[str, Quota], nodes: Mapping[str, Node], report: Report) -> None:
     children: dict[str, list[str]] = {}
     for scope, quota in quotas.items():
@@ -164,7 +188,7 @@ def _warn_of_children(quotas: Mapping[str, Quota], nodes: Mapping[str, Node], re
             own = dict(quotas[child].guarantee).get(resource)
             if own is None and child not in above:
                 own = beneath(child, resource, (*above, child))
-            total += own or 0
+            total += max(own or 0, _of_classes(quotas[child]) if resource == GPUS else 0)
         return total
 
     for scope, quota in quotas.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -11,6 +11,7 @@ from llmgwctl.config.nodes import Node
 from llmgwctl.config.wording import did_you_mean, quoted
 from llmgwctl.diagnostics import Diagnostic, Severity, SourceRange, error, warning
 from llmgwctl.domain.catalog import Env, EnvValue, SecretRef
+from llmgwctl.engines.secrecy import looks_secret, secret_words
 
 _SUGGESTIONS = 100
 _UNIT_S = {
@@ -22,11 +23,6 @@ _UNIT_S = {
     "d": Decimal(86400),
 }
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s|m|h|d)")
-_SECRET_WORDS = frozenset(
-    {"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "APIKEY"}
-)
-_SECRET_NAME = re.compile(r"(?:API|ACCESS|PRIVATE|SECRET|AUTH)_KEY(?:_|$)")
-_SECRET_VALUE = re.compile(r"(?:hf_|sk-|ghp_|glpat-|xox[bp]-)[A-Za-z0-9_-]{16,}")
 
 
 @dataclass(slots=True)
@@ -122,29 +118,39 @@ def mebibytes(node: Node | None, default: int = 0) -> int:
     return _scaled(node, Decimal(1024), default)
 
 
-def seconds(node: Node | None) -> Decimal | None:
-    """Return a duration (`250ms`, `1.5s`, `1h30m`, or a number of seconds); None where there is none."""
+def duration(node: Node | None, what: str, longest_s: int, report: Report) -> Decimal | None:
+    """Return a duration (`250ms`, `1.5s`, `1h30m`) in seconds; None where there is none, or an absurd one."""
     if node is None:
         return None
     if not isinstance(node.value, str):
-        return Decimal(str(node.value))
+        return Decimal(0)  # the schema takes only numbers that are nothing or less
     total = sum((Decimal(number) * _UNIT_S[unit] for number, unit in _PART.findall(node.value)), Decimal(0))
+    if total > longest_s:
+        report.error(f"{what} is {quoted(node.text)}.", f"Write at most `{longest_s // 3600}h`.", node.at)
+        return None
     return -total if node.value.startswith("-") else total
 
 
 def env_of(node: Node | None, report: Report) -> Env:
-    """Return environment variables sorted by name; a secret that is written out is warned about."""
+    """Return environment variables sorted by name; a secret that is written out is warned of."""
     if node is None:
         return ()
     return tuple(sorted((name, _env_value(name, child, report)) for name, child in node.items()))
 
 
-def looks_secret(name: str, value: str) -> bool:
-    """Return whether a variable looks as if its value were a secret."""
-    if not value or value.isdigit() or value.lower() in ("true", "false"):
-        return False
-    words = set(name.upper().split("_"))
-    return bool(words & _SECRET_WORDS or _SECRET_NAME.search(name.upper()) or _SECRET_VALUE.match(value))
+def warn_of_secret_words(node: Node | None, refused: Collection[int | None], report: Report) -> None:
+    """Warn of words of a command line that look like a secret; those at the indices `refused` have an error."""
+    for index, flag in secret_words(words_of(node)):
+        if node is None or index in refused or index - 1 in refused:
+            continue
+        what = f"the value of `{quoted(flag)}`" if flag else "a word of it"
+        variable = "HF_TOKEN" if "hf" in flag or not flag else "NAME"
+        report.warning(
+            f"{what} looks like a secret that is written out: it is seen in `ps` on the host, and in the plan.",
+            f"Take it out, and give it by a variable that the engine reads: `env: {{{variable}: {{from_env: "
+            f"{variable}}}}}`. Change the secret if this file was ever shared.",
+            node.elements()[index].at,
+        )
 
 
 def unique(nodes: Iterable[tuple[str, Node]]) -> tuple[dict[str, Node], list[tuple[str, Node, Node]]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from llmgwctl.config.catalog import Entry, check_names, check_references, check_seeds
 from llmgwctl.config.documents import Document, Documents, cycles_uncollected
 from llmgwctl.config.hosts import host_of
+from llmgwctl.config.machines import check_machines
 from llmgwctl.config.models import model_of
 from llmgwctl.config.nodes import Node
 from llmgwctl.config.quotas import check_tree, check_use, quota_of
@@ -48,6 +49,7 @@ def _resolve(documents: Documents) -> Desired:
     _check_jumps(hosts, dict(host_entries), report)
     check_tree(quotas, scopes, scopes, report)
     settings = _settings(documents, report)
+    check_machines(hosts, dict(host_entries), settings.ssh.port, report)
     if not report.failed:  # what a rejected model would have used is not known
         check_use(quotas, models, scopes, report)
     else:

@@ -13,7 +13,7 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _SPECIAL = re.compile(r"([-+]?)(?:\.inf|\.Inf|\.INF)|\.nan|\.NaN|\.NAN")
 _MAY_BE_NUMBER = frozenset("-+.0123456789")
 _MAY_BE_WORD = frozenset("~nNtTfF")
-_LONGEST_NUMBER = 100
+LONGEST_NUMBER = 100
 """Longer runs of digits are text: no setting takes such a number, and turning them into one is slow."""
 
 
@@ -33,7 +33,7 @@ def core_scalar(text: str) -> Scalar:
 
 
 def _number(text: str) -> Scalar:
-    if len(text) > _LONGEST_NUMBER:
+    if len(text) > LONGEST_NUMBER:
         return text
     if _DECIMAL.fullmatch(text):
         return int(text)

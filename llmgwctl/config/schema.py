@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import llmgwctl
 from llmgwctl.config.accept import Accept, Acceptors
+from llmgwctl.config.complaints import diagnostic_of
 from llmgwctl.config.documents import Document
 from llmgwctl.config.nodes import Node, plain
-from llmgwctl.config.wording import diagnostic_of
 from llmgwctl.diagnostics import Diagnostic, error
 
 
@@ -100,5 +100,15 @@ def _not_numbers(node: Node) -> Iterator[Node]:
 
 
 def _diagnostics(node: Node, errors: Any) -> Iterator[Diagnostic]:
-    for problem in errors:
+    for problem in _once_each(errors):
         yield from diagnostic_of(node, problem)
+
+
+def _once_each(errors: Iterable[Any]) -> Iterator[Any]:
+    """Yield the errors without those that say again, in other words, that a value is of the wrong kind."""
+    by_place: dict[tuple[str | int, ...], list[Any]] = {}
+    for problem in errors:
+        by_place.setdefault(tuple(problem.absolute_path), []).append(problem)
+    for problems in by_place.values():
+        telling = [p for word in ("enum", "type") for p in problems if p.validator == word][:1]
+        yield from telling or problems

@@ -10,6 +10,7 @@ from llmgwctl.config.reading import Report, optional_text, optional_whole, text_
 from llmgwctl.config.wording import quoted
 from llmgwctl.domain.catalog import SecretRef
 from llmgwctl.domain.desired import Guard, Settings, SshSettings, StateSettings
+from llmgwctl.domain.launch import unfit_for_root
 
 _FILE_KEYS = ("backend", "path")
 _SECRET_KINDS = ("from_env", "from_file", "from_command")
@@ -28,12 +29,26 @@ def settings_of(node: Node, report: Report) -> Settings:
         headroom=text_of(node.get("headroom"), "headroom", report, default.headroom),
         ports_from=ports_from,
         ports_to=ports_to,
-        replica_dir=optional_text(node.get("replica_dir"), "replica_dir", report),
+        replica_dir=_replica_dir(node.get("replica_dir"), report),
         guard=_guard(node.get("guard")),
         retries=whole(node.get("retries"), default.retries),
         weights=text_of(node.get("weights"), "weights", report, default.weights),
         exports=_options(exports) if exports else {},
     )
+
+
+def _replica_dir(node: Node | None, report: Report) -> str | None:
+    path = optional_text(node, "replica_dir", report)
+    if path is None or node is None:
+        return None
+    unfit = unfit_for_root(path)
+    if unfit:
+        report.error(
+            f"replica_dir `{quoted(path)}` {unfit}.",
+            "Write a path without quotes, backslashes and line breaks, such as /var/lib/llmgwctl/replicas.",
+            node.at,
+        )
+    return path.rstrip("/") or path
 
 
 def _state(node: Node | None, report: Report) -> StateSettings:

@@ -77,3 +77,19 @@ class LaunchSpec:
             ensure_ascii=True,
         )
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def unfit_for_root(path: str) -> str:
+    """Say why a path can't be a replica directory; empty where it can.
+
+    It goes into a systemd unit, and into lists with a path a line; systemd has no way to quote these characters in all
+    of a unit's lines.
+    """
+    if not path.startswith("/"):
+        return "is not an absolute path"
+    if any(ord(c) < 32 or ord(c) == 127 for c in path):
+        return "has a control character, such as a line break or a tab"
+    for character, name in (('"', "double quote"), ("\\", "backslash")):
+        if character in path:
+            return f"has a {name}"
+    return ""

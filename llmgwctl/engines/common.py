@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from llmgwctl.domain.catalog import Env, EnvValue, Model, Profile
 from llmgwctl.engines.base import MemberSite, Problem
@@ -23,10 +23,11 @@ GPU_SELECTORS = frozenset(
 )
 """Variables that say which GPUs a process sees; only a placement says that."""
 
+_INSTALLATIONS_OWN = frozenset({"LD_PRELOAD", "LD_AUDIT"})
 _REFUSED_ENV: tuple[tuple[tuple[str, ...], str], ...] = (
     (tuple(sorted(GPU_SELECTORS)), "Which GPUs a replica sees is decided by its placement."),
     (
-        ("LD_PRELOAD", "LD_AUDIT"),
+        tuple(sorted(_INSTALLATIONS_OWN)),
         "It would load code into the engine; set it in `engines` of the host or the settings.",
     ),
     (("VLLM_PORT", "SGLANG_PORT"), "Ports are given by the placement; a fixed one is the profile's `port`."),
@@ -66,7 +67,16 @@ def check_common(model: Model, profile: Profile, *, cpu_capable: bool) -> tuple[
 
 def check_env(env: Env) -> tuple[Problem, ...]:
     """Return a problem for each variable that a profile may not set."""
-    return tuple(p for name, value in env for p in _check_variable(name, value))
+    return tuple(p for name, value in env for p in _check_variable(name, value, "a profile's env"))
+
+
+def check_install_env(env: Env) -> tuple[Problem, ...]:
+    """Return a problem for each variable that an installation may not set."""
+    return tuple(
+        p
+        for name, value in env
+        for p in _check_variable(name, value, "an installation's env", allowed=_INSTALLATIONS_OWN)
+    )
 
 
 def is_path(source: str) -> bool:
@@ -161,7 +171,9 @@ def _check_source(model: Model) -> Iterable[Problem]:
         )
 
 
-def _check_variable(name: str, value: EnvValue) -> Iterable[Problem]:
+def _check_variable(
+    name: str, value: EnvValue, whose: str, *, allowed: Container[str] = frozenset()
+) -> Iterable[Problem]:
     if not _ENV_NAME.match(name):
         yield Problem(f"env.{name}", f"{name!r} is not a name for a variable", "Use letters, digits and `_` only.")
     elif isinstance(value, str) and "\0" in value:
@@ -169,5 +181,5 @@ def _check_variable(name: str, value: EnvValue) -> Iterable[Problem]:
     instead = next((text for names, text in _REFUSED_ENV if name in names), None) or next(
         (text for prefix, text in _REFUSED_ENV_PREFIXES if name.startswith(prefix)), None
     )
-    if instead:
-        yield Problem(f"env.{name}", f"{name} is not for a profile's env", instead)
+    if instead and name not in allowed:
+        yield Problem(f"env.{name}", f"{name} is not for {whose}", instead)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from llmgwctl.engines.base import Problem
+from llmgwctl.engines.secrecy import hides_value
 
 MAX_ARG_BYTES = 131_071
 """Linux takes no longer word in a command line (MAX_ARG_STRLEN, with its closing NUL)."""
@@ -85,11 +86,14 @@ def _check_word(args: Sequence[str], index: int, word: str, grammar: Grammar) ->
             )
         return
     if _FLAG_AND_MORE.match(word) and not _may_be_value(args, index):
-        flag, _, value = word.partition(" ")
+        flag, value = word.split(maxsplit=1)
+        hidden = hides_value(flag)
         yield Problem(
             "args",
-            f"{_shown(word)} is a flag and its value in one entry",
-            f"Write two entries: {flag!r}, {value.strip()!r}.",
+            f"{_shown(f'{flag} …' if hidden else word)} is a flag and its value in one entry",
+            "Write two entries, the flag and its value."
+            if hidden
+            else f"Write two entries: {flag!r}, {value.strip()!r}.",
             index,
         )
         return

@@ -20,10 +20,14 @@ _LAYERS = ("-ngl", "--gpu-layers", "--n-gpu-layers")
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?\Z")
 _REMOTE = "It lets clients run code or reach other servers through this host."
 _KEY = "A key would keep the readiness check out; keys for clients are the gateway's matter."
+_TOKEN = (
+    "A token in a command line is seen by everybody on the host: write `HF_TOKEN: {from_env: HF_TOKEN}` into `env`."
+)
 _SOURCE = "The model is the model's `source`."
 _GRAMMAR = Grammar(
     "llama-server",
     owned=(
+        Rule(("-hft", "--hf-token"), _TOKEN),
         Rule(("-m", "--model", "-mu", "--model-url", "-dr", "--docker-repo", "-hf*", "--hf-*", "--*-default"), _SOURCE),
         Rule(("--models-*",), "One server serves one model: write another entry under `models`."),
         Rule(("-a", "--alias"), "Names are the model's `name` and `aliases`."),

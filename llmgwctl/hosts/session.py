@@ -13,6 +13,9 @@ from llmgwctl.domain.inventory import Node
 from llmgwctl.domain.launch import LaunchSpec
 from llmgwctl.errors import LlmgwctlError
 
+LOG_TAIL_BYTES = 4 * 1024 * 1024
+"""Most that is shown of a log's end, however long its lines are."""
+
 
 @dataclass(frozen=True, slots=True)
 class GatherRequest:
@@ -64,6 +67,10 @@ class StartError(LlmgwctlError):
     """A member could not be started, or ended before it was ready."""
 
 
+class StartRefusedError(StartError):
+    """The host refused a start: it changed nothing, or took back what it had changed. Nothing is to be cleaned up."""
+
+
 class StopError(LlmgwctlError):
     """A member could not be stopped wholly: its process, port or GPU memory is still there."""
 
@@ -78,7 +85,10 @@ class HostSession(Protocol):
         ...
 
     def start(self, order: StartOrder) -> str:
-        """Write the member's folder and start its process; returns the boot id as soon as it runs (not: is ready)."""
+        """Write the member's folder and start its process; returns the boot id as soon as it runs (not: is ready).
+
+        Raises StartRefusedError where nothing of it is left on the host.
+        """
         ...
 
     def status(self, launch: LaunchSpec) -> MemberStatus:
@@ -96,12 +106,13 @@ class HostSession(Protocol):
     def stop(self, launch: LaunchSpec, lineage: str) -> None:
         """End the member and remove its folder; returns with the proof that port and GPUs are free.
 
-        What is under that name of another state is not ours to stop, and is left alone.
+        What is under that name of another state is not ours to stop, and is left alone. Where nothing is left
+        nothing is done.
         """
         ...
 
-    def log_tail(self, root: str, folder: str, lines: int) -> str:
-        """Return the last lines of the engine's log; empty when there is none."""
+    def log_tail(self, root: str, folder: str, lines: int, most_bytes: int = LOG_TAIL_BYTES) -> str:
+        """Return the last lines of the engine's log, and no more bytes than that; empty when there is none."""
         ...
 
     def follow_log(

@@ -12,16 +12,19 @@ from importlib import resources
 
 from llmgwctl.domain.desired import Host
 from llmgwctl.domain.inventory import Node
-from llmgwctl.domain.launch import LaunchSpec
+from llmgwctl.domain.launch import LaunchSpec, unfit_for_root
 from llmgwctl.errors import LlmgwctlError
 from llmgwctl.hosts import scripts
+from llmgwctl.hosts.answers import after_mark, answer_of, marked, new_mark
 from llmgwctl.hosts.probe import ProbeRequest, build_script, read_answer
 from llmgwctl.hosts.session import (
+    LOG_TAIL_BYTES,
     GatherRequest,
     Life,
     MemberStatus,
     StartError,
     StartOrder,
+    StartRefusedError,
     StopError,
 )
 from llmgwctl.hosts.transport import Completed, HttpReply, HttpRequest, PortClosedError, Transport, TransportError
@@ -55,16 +58,24 @@ class ShellSession:
 
     def start(self, order: StartOrder) -> str:
         """Write the member's folder and start its process; returns the host's boot id."""
+        unfit = unfit_for_root(order.launch.root)
+        if unfit:
+            raise StartRefusedError(
+                f"{order.replica} can't be started on {self.host.name}: the replica directory "
+                f"{order.launch.root!r} {unfit}",
+                "Set another settings.replica_dir.",
+            )
         assets = {name: _asset(name) for name in order.launch.files}
         script = scripts.start_script(order, self._supervised_by(), assets)
-        done = self._reach().run(script, timeout_s=self._timeout_s)
+        done = self._run(script, self._timeout_s)
         if done.exit_status != 0:
-            raise StartError(f"{order.replica} can't be started on {self.host.name}: {_said(done)}")
+            kind = StartRefusedError if done.exit_status in scripts.REFUSALS else StartError
+            raise kind(f"{order.replica} can't be started on {self.host.name}: {_said(done)}")
         return done.stdout.decode("ascii", "replace").strip()
 
     def status(self, launch: LaunchSpec) -> MemberStatus:
         """Say whether the member's process lives."""
-        done = self._reach().run(scripts.status_script(launch), timeout_s=self._timeout_s)
+        done = self._run(scripts.status_script(launch), self._timeout_s)
         if done.exit_status != 0:
             raise LlmgwctlError(f"{self.host.name}: {_said(done)}")
         return read_status(done.stdout.decode("utf-8", "replace"))
@@ -88,27 +99,30 @@ class ShellSession:
 
     def mark_ready(self, launch: LaunchSpec) -> None:
         """Record on the host that the member was seen ready."""
-        done = self._reach().run(scripts.mark_ready_script(launch), timeout_s=self._timeout_s)
+        done = self._run(scripts.mark_ready_script(launch), self._timeout_s)
         if done.exit_status != 0:
             raise LlmgwctlError(f"{self.host.name}: {_said(done)}")
 
     def stop(self, launch: LaunchSpec, lineage: str) -> None:
         """End the member and remove its folder, if it is of our state."""
         patience = launch.stop.grace_s + launch.stop.second_grace_s + GPU_WAIT_S * 2 + self._timeout_s
-        done = self._reach().run(scripts.stop_script(launch, lineage, GPU_WAIT_S), timeout_s=patience)
+        done = self._run(scripts.stop_script(launch, lineage, GPU_WAIT_S), patience)
         if done.exit_status != 0:
             raise StopError(f"{launch.folder} on {self.host.name} is not stopped: {_said(done)}")
 
-    def log_tail(self, root: str, folder: str, lines: int) -> str:
-        """Return the last lines of the engine's log."""
-        done = self._reach().run(scripts.log_script(root, folder, lines, follow=False), timeout_s=self._timeout_s)
+    def log_tail(self, root: str, folder: str, lines: int, most_bytes: int = LOG_TAIL_BYTES) -> str:
+        """Return the last lines of the engine's log, and no more bytes than that."""
+        script = scripts.log_script(root, folder, lines, follow=False, most_bytes=most_bytes)
+        done = self._run(script, self._timeout_s)
         return done.stdout.decode("utf-8", "replace") if done.exit_status == 0 else ""
 
     def follow_log(
         self, root: str, folder: str, lines: int, on_data: Callable[[bytes], None], stop: threading.Event
     ) -> None:
         """Hand on the log as it grows, until `stop` is set."""
-        self._reach().stream(scripts.log_script(root, folder, lines, follow=True), on_data, stop=stop)
+        mark = new_mark()
+        script = marked(scripts.log_script(root, folder, lines, follow=True), mark)
+        self._reach().stream(script, after_mark(on_data, mark), stop=stop)
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -122,6 +136,15 @@ class ShellSession:
             if self._transport is None:
                 self._transport = self._connect(self.host)
             return self._transport
+
+    def _run(self, script: str, timeout_s: float) -> Completed:
+        """Run a script of ours; its answer is free of what the login shell prints."""
+        mark = new_mark()
+        done = self._reach().run(marked(script, mark), timeout_s=timeout_s)
+        answer = answer_of(done, mark)
+        if answer is None:
+            raise LlmgwctlError(f"{self.host.name}: no script can be run there: {_said(done)}")
+        return answer
 
     def _supervised_by(self) -> str:
         """Return the host's supervisor; asked for where this command gathered from a snapshot."""

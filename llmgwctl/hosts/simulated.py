@@ -17,7 +17,14 @@ from llmgwctl.domain.desired import Host, SimulatedGpus, SimulatedReplica
 from llmgwctl.domain.inventory import SEEDED, Gpu, Node, ObservedReplica, Phase
 from llmgwctl.domain.launch import LaunchSpec
 from llmgwctl.errors import LlmgwctlError, UnreachableError
-from llmgwctl.hosts.session import GatherRequest, Life, MemberStatus, StartError, StartOrder
+from llmgwctl.hosts.session import (
+    LOG_TAIL_BYTES,
+    GatherRequest,
+    Life,
+    MemberStatus,
+    StartOrder,
+    StartRefusedError,
+)
 from llmgwctl.planner.naming import folder_name
 
 REPLICA_ROOT = "/var/lib/llmgwctl/replicas"
@@ -155,14 +162,14 @@ class SimulatedSession:
         if simulate and simulate.slow_s:
             time.sleep(simulate.slow_s)
         if simulate and order.model in simulate.fail_start:
-            raise StartError(
+            raise StartRefusedError(
                 f"{order.replica} can't be started on {self.host.name}: exited with status 1",
                 "simulated: told to fail (simulate.fail_start)",
             )
         launch = order.launch
         self._materialise(order.lineage)
         if any(p["folder"] == launch.folder for p in self._world.processes(self.host.name) or ()):
-            raise StartError(f"{order.replica} can't be started on {self.host.name}: its folder exists already")
+            raise StartRefusedError(f"{order.replica} can't be started on {self.host.name}: its folder exists already")
         self._world.put(
             self.host.name,
             launch.folder,
@@ -204,7 +211,7 @@ class SimulatedSession:
             if process["folder"] == launch.folder and process["lineage"] in ("", lineage):
                 self._world.remove(self.host.name, launch.folder)
 
-    def log_tail(self, root: str, folder: str, lines: int) -> str:
+    def log_tail(self, root: str, folder: str, lines: int, most_bytes: int = LOG_TAIL_BYTES) -> str:
         """Return what a pretended process would have logged."""
         return "simulated: this replica runs on a simulated host and has no log\n"
 

@@ -8,6 +8,7 @@ import getpass
 import json
 import os
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,13 +30,16 @@ def locked(
     The kernel frees it when the process dies, however it dies. The file stays: a lock file that is removed can be
     held by two, one of whom has the old inode. Raises LockError naming the holder.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise LockError(f"The lock {path} is no regular file.", "Move it away: a new one is made.")
         _acquire(handle, path, timeout_s, notice)
         identity = str(uuid4())
         _sign(handle, {"id": identity, "operation": operation, "who": who(), "pid": os.getpid(), "since": _now()})
         yield identity
-        _sign(handle, {})
+        with contextlib.suppress(OSError):  # nobody is kept out by a name that is left in it
+            _sign(handle, {})
     finally:
         os.close(handle)
 

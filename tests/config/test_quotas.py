@@ -34,6 +34,18 @@ def test_amounts_and_order():
         ("{org:a: {guarantee: {gpus: 5}, limit: {gpus: 4}}}", "1:36", "guarantee of gpus 5 is above its own limit, gpus 4"),
         ("{org:a: {limit: {cores: 1.5}}, team:b: {parent: org:a}, project:c: {parent: team:b, guarantee: {cores: 2}}}", "1:112", "cores 2 is above the limit of `org:a`, cores 1.5"),
         ("{org:a: {guarantee: {gpu_classes: {h: 5}}, limit: {gpus: 4}}}", "1:47", "`org:a`: the guarantee of gpu_classes.h 5 is above its own limit, gpus 4"),
+        ("{org:a: {guarantee: {gpu_classes: {h: 3, i: 3}}, limit: {gpus: 5}}}", "1:43", "guarantees of gpu_classes, 6 together, are above its own limit, gpus 5"),
+        ("{org:a: {limit: {gpus: 5}}, team:b: {parent: org:a, guarantee: {gpu_classes: {h: 3, i: 3}}}}", "1:86", "6 together, are above the limit of `org:a`, gpus 5"),
+        ("{org:a: {limit: {gpus: 3}}, team:b: {parent: org:a, limit: {gpus: 9}, guarantee: {gpus: 4}}}", "1:97", "gpus 4 is above the limit of `org:a`, gpus 3"),
+        ("{org:a: {guarantee: {memory_gb: 2}, limit: {memory_gb: 1}}}", "1:41", "memory_gb 2 is above its own limit, memory_gb 1"),
+        ("{org:a: {guarantee: {gpu_classes: {h: 2}}, limit: {gpu_classes: {h: 1}}}}", "1:47", "gpu_classes.h 2 is above its own limit, gpu_classes.h 1"),
+        ("{org:a: {guarantee: {gpus: -1}}}", "1:36", "is -1; it has to be at least 0"),
+        ("{org:a: {limit: {gpus: -1}}}", "1:32", "is -1; it has to be at least 0"),
+        ("{org:a: {guarantee: {gpu_classes: {h: -1}}}}", "1:47", "is -1; it has to be at least 0"),
+        ("{org:a: {limit: {cores: -0.5}}}", "1:33", "is -0.5; it has to be at least 0"),
+        ("{org:a: {limit: {memory_gb: -1}}}", "1:37", "is -1; it has to be at least 0"),
+        ("{org:a: {guarantee: {gpus: 1.5}}}", "1:36", "GPUs are given whole"),
+        ("{org:a: {guarantee: {gpu_classes: {h: 0.5}}}}", "1:47", "GPUs are given whole"),
     ],
 )  # fmt: skip
 def test_refused(quotas, place, words):
@@ -47,6 +59,12 @@ def test_levels_may_be_left_out():
     assert problems("quotas: {team:a: , project:b: {parent: org:c}, org:c: , project:d: }\n") == []
 
 
+def test_gpus_bound_the_classes_beside_them():
+    """Beside a guarantee of GPUs, those by class only say which ones they may be."""
+    text = "quotas: {org:a: {guarantee: {gpus: 4, gpu_classes: {h: 3, i: 3}}, limit: {gpus: 5}}}\n"
+    assert (problems(text), warnings(text)) == ([], [])
+
+
 def test_children_guaranteed_more_than_their_parent_are_warned_of():
     """The sum of what is guaranteed beneath, through scopes that name nothing, is compared with the parent's."""
     text = (
@@ -56,6 +74,7 @@ def test_children_guaranteed_more_than_their_parent_are_warned_of():
     (line,) = warnings(text)
     assert line.startswith("a.yaml:2:29: warning: Quota `org:a`: the scopes beneath it are guaranteed gpus 5 together")
     assert warnings(text.replace("gpus: 2", "gpus: 1")) == []
+    assert "gpus 6 together" in warnings(text.replace("gpus: 2", "gpu_classes: {h: 2, i: 1}"))[0]
 
 
 @pytest.mark.parametrize(

@@ -93,13 +93,12 @@ def test_nothing_or_less_means_the_default(keys):
         ("20m", 1200),
         ("2h", 7200),
         ("1h30m", 5400),
-        ("90", 90),
-        ("0.5", 0.5),
+        ("0.5s", 0.5),
         ("1d", 86400),
     ],
 )
 def test_durations(text, seconds):
-    """Durations have units and may be joined; a bare number counts seconds."""
+    """Durations have units and may be joined."""
     assert profile_of(f"startup_timeout: {text}").startup_timeout_s == seconds
 
 

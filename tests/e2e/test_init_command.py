@@ -138,7 +138,8 @@ def test_what_is_no_host_is_a_usage_error(program, target):
 
 def test_one_host_with_two_users_is_refused(program):
     """One machine under two names would have its GPUs counted twice."""
-    assert "given twice" in program.run("init", "--host", "a@127.0.0.1", "--host", "b@127.0.0.1", code=64).stderr
+    for first, again in (("a@127.0.0.1", "b@127.0.0.1"), ("a@h", "b@H"), ("a@h", "b@h:22"), ("a@::1", "b@0::1")):
+        assert "given twice" in program.run("init", "--host", first, "--host", again, code=64).stderr
 
 
 @pytest.mark.sshd

@@ -139,6 +139,11 @@ def test_faults_of_simulated_hosts(program):
     ]
     program.write({"hosts": [host("s1", unreachable=True)], "models": []})
     program.run("plan", code=6)
+    program.run("inventory", code=6)
+    shown = program.json("status", code=6)
+    assert {r["phase"] for r in shown["replicas"]} == {"unknown"}
+    assert shown["hosts"][0]["reachable"] is False
+    assert "m/0" in program.run("status", code=6).stdout
     program.write({"hosts": [host("s1"), host("s2", fail_start=["n"])], "models": [model("n", 2, 8)]})
     done = program.run("apply", "--auto-approve", code=7)
     assert "1 started" in done.stdout

@@ -112,6 +112,13 @@ def test_removed_flags_are_named_with_their_successor(engine, old, new):
     assert new in problem.detail
 
 
+@pytest.mark.parametrize("flag", ["--hf-token", "-hft"])
+def test_a_token_for_the_hub_goes_into_a_variable(flag):
+    """It is not the model, as the other flags that begin so, and a command line is no place for it."""
+    (problem,) = check("llamacpp", flag, "x")
+    assert "HF_TOKEN: {from_env: HF_TOKEN}" in problem.detail
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [

@@ -1,0 +1,1 @@
+"""The texts in POSIX sh that start, watch and end a member on its host."""

@@ -1,0 +1,18 @@
+cd /
+[ -d "$dir" ] || { echo "absent 0"; exit 0; }
+cd "$dir" || die $STILL_THERE "cannot look into $dir"
+supervisor=$(cat supervisor 2>/dev/null)
+case "$supervisor" in
+systemd*)
+  ctl=systemctl
+  [ "$supervisor" = systemd-user ] && { user_units >/dev/null; ctl="systemctl --user"; }
+  $ctl show -p ActiveState,SubState,Job,NRestarts,Result,ExecMainCode,ExecMainStatus "$unit" ;;
+setsid)
+  SID= begun=; { read -r SID begun < session; } 2>/dev/null
+  restarts=$(cat restarts 2>/dev/null || echo 0); status=$(cat exit 2>/dev/null); child=$(cat pid 2>/dev/null)
+  if [ -n "$SID" ] && look "$SID" && [ "$B" = "$begun" ] && [ -n "$child" ] && [ ! -e failed ] && kill -0 "$child" 2>/dev/null
+  then echo "alive $restarts"
+  else echo "ended $restarts $status"
+  fi ;;
+*) echo "absent 0" ;;
+esac
