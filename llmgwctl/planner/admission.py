@@ -13,7 +13,7 @@ from llmgwctl.planner import packing
 from llmgwctl.planner.launching import Launcher
 from llmgwctl.planner.ledger import Holding, Ledger, holding_of
 from llmgwctl.planner.naming import replica_id
-from llmgwctl.planner.placement import Fleet, Seat
+from llmgwctl.planner.placement import Fleet, Nodes, Seat
 from llmgwctl.planner.rooms import Room
 from llmgwctl.planner.survey import ports_of
 from llmgwctl.planner.takes import Ground, Take, Tenant, find_take
@@ -109,7 +109,7 @@ class Admission:
     """The working memory.
 
     `staying` run on as they are; those that are `fixed` may not be stopped by anybody. `stops` are what is stopped
-    already, and `rooms` what was free before.
+    already, and `rooms` what was free before. `others` names, by node, the replicas that another state runs there.
     """
 
     fleet: Fleet
@@ -121,6 +121,7 @@ class Admission:
     fixed: frozenset[str]
     fills: bool
     models: Mapping[str, Model]
+    others: Mapping[str, frozenset[str]]
     out: Admitted = field(default_factory=Admitted)
     _queue: list[tuple[tuple[object, ...], Candidate]] = field(default_factory=list)
     _stopped_at: dict[str, int] = field(default_factory=dict)
@@ -196,7 +197,7 @@ class Admission:
         ]
         for profile, ports in profiles:
             seats = self._own_seats(candidate, profile, ports)
-            if seats or (seats := self.fleet.seat(profile, ports)):
+            if seats or (seats := self.fleet.seat(profile, ports, self._avoid(candidate.id))):
                 self._sit(candidate, profile, seats)
                 return True
         if profiles and self._repack(candidate, tuple(profiles)):
@@ -209,6 +210,10 @@ class Admission:
         if record is None or candidate.elsewhere or profile.name != record.profile:
             return None
         return self.fleet.reseat(profile, [(m.node, m.gpus, m.port) for m in record.members], ports)
+
+    def _avoid(self, replica: str) -> Nodes:
+        """Return the nodes where another state's replica has that name, and with it the folder and the unit."""
+        return frozenset(node for node, names in self.others.items() if replica in names)
 
     def _ports(self, profile: Profile) -> int:
         return self.launcher.engine(profile).ports_needed(profile)
@@ -268,8 +273,9 @@ class Admission:
         self._patience -= len(movable)
         before = [(s.profile, s.ports, s.seats) for s in movable]
         packing.give_back(self.fleet, before)
-        wants = [packing.Want(s.candidate.id, ((s.profile, s.ports),)) for s in movable]
-        placed = packing.pack(self.fleet, [*wants, packing.Want(candidate.id, profiles)])
+        wants = [packing.Want(s.candidate.id, ((s.profile, s.ports),), self._avoid(s.candidate.id)) for s in movable]
+        wants.append(packing.Want(candidate.id, profiles, self._avoid(candidate.id)))
+        placed = packing.pack(self.fleet, wants)
         if placed is None:
             packing.take_again(self.fleet, before)
             return False
@@ -289,7 +295,8 @@ class Admission:
             tenants = self._tenants(candidate)
             for profile in preferred(candidate.model, self.fleet):
                 start = self._holding(candidate, profile)
-                take = find_take(start, profile, self._ports(profile), self.ledger, self.fleet, tenants)
+                avoid = self._avoid(candidate.id)
+                take = find_take(start, profile, self._ports(profile), self.ledger, self.fleet, tenants, avoid)
                 if take:
                     return take
             return None
@@ -314,7 +321,9 @@ class Admission:
         losers = [self._unseat(replica, candidate.id, ground) for replica, ground in take.grounds.items()]
         ports = self._ports(take.profile)
         seats = (
-            self.fleet.seat_on(take.profile, take.nodes, ports) if take.nodes else self.fleet.seat(take.profile, ports)
+            self.fleet.seat_on(take.profile, take.nodes, ports)
+            if take.nodes
+            else self.fleet.seat(take.profile, ports, self._avoid(candidate.id))
         )
         if not seats:
             raise AssertionError(f"{candidate.id} was given room that is not there")

@@ -211,6 +211,7 @@ class _Deciding:
             fixed=frozenset(self.fixed),
             fills=self.fills,
             models=self.models,
+            others=self.view.others,
         )
         return admission.admit(self.candidates)
 
@@ -268,11 +269,13 @@ class _Deciding:
         ledger = self.out.ledger
         if ledger is None:
             raise AssertionError("nothing was admitted")
-        explainer = Explainer(list(self.fleet.rooms.values()), ledger, self.view.hosts) if admitted.refused else None
+        if not admitted.refused:
+            return
+        explainer = Explainer(list(self.fleet.rooms.values()), ledger, self.view.hosts, self.view.others)
         for candidate in sorted(admitted.refused.values(), key=lambda c: (c.headroom, c.model.name, c.index)):
             model, record = candidate.model, candidate.record
-            if model.name not in causes and explainer:
-                causes[model.name] = explainer.causes(model)
+            if model.name not in causes:
+                causes[model.name] = explainer.causes(model, candidate.id)
             if candidate.headroom:
                 self._stop_headroom(model, causes[model.name], ledger.count(model.name))
                 if record is not None and not candidate.running:

@@ -6,15 +6,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from llmgwctl.domain.catalog import Profile
-from llmgwctl.planner.placement import Fleet, Seat
+from llmgwctl.planner.placement import Fleet, Nodes, Seat
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """A replica that needs a place: its profiles in the order of preference, each with the ports that it needs."""
+    """A replica that needs a place: its profiles in the order of preference, each with the ports that it needs.
+
+    `avoid` are nodes that it can't be on.
+    """
 
     replica: str
     profiles: tuple[tuple[Profile, int], ...]
+    avoid: Nodes
 
 
 Placed = dict[str, tuple[Profile, tuple[Seat, ...]]]
@@ -52,7 +56,7 @@ def _try(fleet: Fleet, wants: Sequence[Want]) -> Placed | None:
     taken: list[tuple[Profile, int, tuple[Seat, ...]]] = []
     for want in wants:
         for profile, ports in want.profiles:
-            seats = fleet.seat(profile, ports)
+            seats = fleet.seat(profile, ports, want.avoid)
             if seats:
                 placed[want.replica] = (profile, seats)
                 taken.append((profile, ports, seats))

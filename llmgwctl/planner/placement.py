@@ -9,6 +9,8 @@ from llmgwctl.domain.catalog import Profile
 from llmgwctl.domain.inventory import Gpu
 from llmgwctl.planner.rooms import Room
 
+Nodes = frozenset[str]
+
 
 @dataclass(frozen=True, slots=True)
 class Seat:
@@ -32,9 +34,9 @@ class Fleet:
     _counts: dict[tuple[str, bool], dict[str, int]] = field(default_factory=dict)
     _failed: dict[tuple[object, ...], set[str]] = field(default_factory=dict)
 
-    def seat(self, profile: Profile, ports_needed: int) -> tuple[Seat, ...] | None:
-        """Take room for a whole replica, or nothing; None where it does not fit now."""
-        nodes = self._one_node(profile, ports_needed) if profile.nodes == 1 else self._gang(profile, ports_needed)
+    def seat(self, profile: Profile, ports_needed: int, avoid: Nodes = frozenset()) -> tuple[Seat, ...] | None:
+        """Take room for a whole replica, or nothing; None where it does not fit now, `avoid` left out."""
+        nodes = self._find(profile, ports_needed, avoid)
         return self._take(profile, nodes, ports_needed) if nodes else None
 
     def reseat(
@@ -62,9 +64,9 @@ class Fleet:
             self._seat_one(profile, seat, ports_needed)
         return tuple(seats)
 
-    def finds(self, profile: Profile, ports_needed: int) -> bool:
+    def finds(self, profile: Profile, ports_needed: int, avoid: Nodes) -> bool:
         """Whether there is room for a whole replica now."""
-        return bool(self._one_node(profile, ports_needed) if profile.nodes == 1 else self._gang(profile, ports_needed))
+        return bool(self._find(profile, ports_needed, avoid))
 
     def seat_on(self, profile: Profile, nodes: Iterable[str], ports_needed: int) -> tuple[Seat, ...]:
         """Take room on nodes that are known to have it."""
@@ -89,11 +91,11 @@ class Fleet:
             and (any(r.memory_mib is None for r in rooms) or sum(r.memory_mib or 0 for r in rooms) >= size.memory_mib)
         )
 
-    def fabrics(self, profile: Profile) -> list[list[Room]]:
+    def fabrics(self, profile: Profile, avoid: Nodes) -> list[list[Room]]:
         """Return the nodes that could hold a member, by fabric, where there are enough of them."""
         found: dict[str, list[Room]] = {}
         for room in self.rooms.values():
-            if room.fabric and self.could_hold(room, profile):
+            if room.fabric and room.name not in avoid and self.could_hold(room, profile):
                 found.setdefault(room.fabric, []).append(room)
         return [rooms for _, rooms in sorted(found.items()) if len(rooms) >= profile.nodes]
 
@@ -110,11 +112,18 @@ class Fleet:
             self.rooms[node].take(gpus, millicores, memory_mib, ports)
             self._reindex(node)
 
-    def _one_node(self, profile: Profile, ports: int) -> list[str] | None:
+    def _find(self, profile: Profile, ports: int, avoid: Nodes) -> list[str] | None:
+        return self._one_node(profile, ports, avoid) if profile.nodes == 1 else self._gang(profile, ports, avoid)
+
+    def _one_node(self, profile: Profile, ports: int, avoid: Nodes) -> list[str] | None:
         """Return the node with the least free GPUs that fits; for no GPUs, the one with the fewest, then most cores."""
         failed = self._failed.setdefault(_request(profile, ports), set())
         if profile.gpus_per_node == 0:
-            fitting = [r for r in self.rooms.values() if r.name not in failed and self._fits(r, profile, ports, failed)]
+            fitting = [
+                r
+                for r in self.rooms.values()
+                if r.name not in failed and r.name not in avoid and self._fits(r, profile, ports, failed)
+            ]
             best = min(
                 fitting,
                 key=lambda r: (sum(r.whole_gpus.values()), -(r.millicores or 0), -(r.memory_mib or 0), r.name),
@@ -123,18 +132,23 @@ class Fleet:
             return [best.name] if best else None
         for bucket in self._index(profile)[profile.gpus_per_node :]:
             for name in bucket:
-                if name not in failed and self._fits(self.rooms[name], profile, ports, failed):
+                if name not in failed and name not in avoid and self._fits(self.rooms[name], profile, ports, failed):
                     return [name]
         return None
 
-    def _gang(self, profile: Profile, ports: int) -> list[str] | None:
+    def _gang(self, profile: Profile, ports: int, avoid: Nodes) -> list[str] | None:
         """Return distinct nodes of one fabric, from the fabric with the least free room that fits."""
         failed = self._failed.setdefault(_request(profile, ports), set())
         fabrics: dict[str, list[Room]] = {}
         for bucket in self._index(profile)[profile.gpus_per_node :]:
             for name in bucket:
                 room = self.rooms[name]
-                if room.fabric and name not in failed and self._fits(room, profile, ports, failed):
+                if (
+                    room.fabric
+                    and name not in failed
+                    and name not in avoid
+                    and self._fits(room, profile, ports, failed)
+                ):
                     fabrics.setdefault(room.fabric, []).append(room)
         fitting = [(len(rooms), fabric) for fabric, rooms in fabrics.items() if len(rooms) >= profile.nodes]
         if not fitting:

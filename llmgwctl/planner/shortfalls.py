@@ -58,8 +58,15 @@ class _Facts:
 class Explainer:
     """Explains refusals by what is free, and held, at the end of a plan."""
 
-    def __init__(self, rooms: Sequence[Room], ledger: Ledger, hosts: Mapping[str, Host]) -> None:
+    def __init__(
+        self,
+        rooms: Sequence[Room],
+        ledger: Ledger,
+        hosts: Mapping[str, Host],
+        others: Mapping[str, frozenset[str]],
+    ) -> None:
         self._rooms = rooms
+        self._others = others
         self._ledger = ledger
         self._facts: dict[object, _Facts] = {}
         loose = [h for h in ledger.holdings.values() if ledger.standing(h) is not Standing.GUARANTEED]
@@ -72,13 +79,17 @@ class Explainer:
         self._loose_memory = sum(h.amount.memory_mib for h in loose) + _sum(r.memory_mib for r in open_rooms)
         self._beside = tuple(_beside(rooms, hosts))
 
-    def causes(self, model: Model) -> tuple[Cause, ...]:
+    def causes(self, model: Model, replica: str) -> tuple[Cause, ...]:
         """Return the causes, the deciding one first (the order of rule R11), then what stands beside it."""
         causes = []
         for profile in sorted(model.profiles, key=lambda p: p.name):
             hit = self._ledger.limit_hit(model.owner, profile.size, profile.gpu_class or "")
             causes.append(self._cause(model, profile, hit))
         causes.sort(key=lambda c: -_FURTHEST.index(c.code))
+        same = sorted(node for node, names in self._others.items() if replica in names)
+        if same:
+            text = f"another state runs a replica called {replica} on {_names(same)}: two can't be beside each other."
+            causes.append(Cause("preflight", text, (("nodes", len(same)),)))
         return tuple(dict.fromkeys((*causes, *self._beside)))
 
     def _cause(self, model: Model, profile: Profile, hit: LimitHit | None) -> Cause:

@@ -23,7 +23,10 @@ from llmgwctl.planner.warnings import warnings_of
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Everything a decision looks at; nothing in it changes while one is made."""
+    """Everything a decision looks at; nothing in it changes while one is made.
+
+    `others` names, by node, the replicas that another state runs there: one of that name can't be beside it.
+    """
 
     desired: Desired
     models: Mapping[str, Model]
@@ -34,6 +37,7 @@ class View:
     strays: tuple[ReplicaRecord, ...]
     drift: tuple[Drift, ...]
     refreshes: tuple[Refresh, ...]
+    others: Mapping[str, frozenset[str]]
     diagnostics: tuple[Diagnostic, ...]
 
     def rooms(self) -> dict[str, Room]:
@@ -123,6 +127,7 @@ def survey(desired: Desired, state: State, observation: Observation, engine_of: 
         strays=found.strays,
         drift=tuple(sorted(drift, key=lambda d: (model_of(d.replica), int(d.replica.rpartition("/")[2]), d.text))),
         refreshes=_refreshes(findings, nodes, models, state),
+        others=_others(found),
         diagnostics=(*_diagnostics(found, nodes), *warnings_of(desired, nodes, findings)),
     )
 
@@ -145,6 +150,13 @@ def refreshed(finding: Finding, nodes: Mapping[str, Node], models: Mapping[str, 
         model_class=model.model_class.value,
         prevent_stop=model.prevent_stop,
     )
+
+
+def _others(found: Found) -> dict[str, frozenset[str]]:
+    names: dict[str, set[str]] = {}
+    for node, seen in found.foreign:
+        names.setdefault(node, set()).add(seen.id)
+    return {node: frozenset(ids) for node, ids in names.items()}
 
 
 def _refreshes(

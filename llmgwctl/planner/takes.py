@@ -10,7 +10,7 @@ from math import prod
 
 from llmgwctl.domain.catalog import Profile
 from llmgwctl.planner.ledger import Group, Holding, Ledger
-from llmgwctl.planner.placement import Fleet
+from llmgwctl.planner.placement import Fleet, Nodes
 from llmgwctl.planner.potential import rises
 from llmgwctl.planner.rooms import Room
 from llmgwctl.planner.waits import Place
@@ -54,10 +54,16 @@ class Take:
 
 
 def find_take(
-    start: Holding, profile: Profile, ports: int, ledger: Ledger, fleet: Fleet, tenants: Mapping[str, Tenant]
+    start: Holding,
+    profile: Profile,
+    ports: int,
+    ledger: Ledger,
+    fleet: Fleet,
+    tenants: Mapping[str, Tenant],
+    avoid: Nodes,
 ) -> Take | None:
     """Return the best valid set for one profile; `start` is what the replica would hold with it."""
-    return _Search(start, profile, ports, ledger, fleet, tenants).best()
+    return _Search(start, profile, ports, ledger, fleet, tenants, avoid).best()
 
 
 class _Search:
@@ -71,8 +77,9 @@ class _Search:
         ledger: Ledger,
         fleet: Fleet,
         tenants: Mapping[str, Tenant],
+        avoid: Nodes,
     ) -> None:
-        self.start, self.profile, self.ports = start, profile, ports
+        self.start, self.profile, self.ports, self.avoid = start, profile, ports, avoid
         self.ledger, self.fleet, self.tenants = ledger, fleet, tenants
         self.path = ledger.path(start.owner)
         self.claimable = [
@@ -95,15 +102,15 @@ class _Search:
         if not self.by_node:
             return None
         hit = self.ledger.limit_hit(self.start.owner, self.start.amount, self.start.gpu_class)
-        if hit and self.fleet.finds(self.profile, self.ports):
+        if hit and self.fleet.finds(self.profile, self.ports, self.avoid):
             beneath = {h.replica for h in self.ledger.beneath(hit.scope)}
             self._greedy([t for t in self._all() if t.replica in beneath], ())
         if self.profile.nodes > 1:
-            for rooms in self.fleet.fabrics(self.profile):
+            for rooms in self.fleet.fabrics(self.profile, self.avoid):
                 self._gang(rooms)
         else:
             for room in self.fleet.rooms.values():
-                if room.name in self.by_node and self.fleet.could_hold(room, self.profile):
+                if room.name in self.by_node and room.name not in self.avoid:
                     self._node(room)
         return self.found[1] if self.found else None
 

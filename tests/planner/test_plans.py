@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from llmgwctl.diagnostics import Severity
 from llmgwctl.domain.catalog import SecretRef
 from llmgwctl.domain.desired import Reserve, Settings
 from llmgwctl.domain.inventory import Gpu, Phase
 from llmgwctl.domain.plan import ActionKind, Condition
 from llmgwctl.domain.state import State
+from llmgwctl.domain.tenancy import Quota
 from llmgwctl.planner.options import PlanOptions
 
 from .world import (
@@ -433,3 +435,70 @@ def test_members_meet_at_the_heads_host_where_it_listens_everywhere():
     plan = plan_of(want, EMPTY, observation(node("a1", fabric="f"), node("a2", fabric="f")))
     heads = {launch.argv[launch.argv.index("--master-addr") + 1] for launch in plan.actions[0].launches}
     assert heads == {"10.0.0.1"}
+
+
+def test_another_states_replica_of_that_name_is_kept_away_from():
+    """Folder and unit would be the same: another host is chosen, and without one the reason is told."""
+    want = desired([host("a1"), host("a2")], [model("m")])
+    _, seen = running(want, node("a1"), node("a2"))
+    theirs = [replace(n, replicas=tuple(replace(r, lineage="theirs") for r in n.replicas)) for n in seen.nodes]
+    theirs = [replace(n, gpus=node(n.name).gpus) for n in theirs]
+    plan = plan_of(want, EMPTY, observation(*theirs))
+    assert brief(plan) == [("start", "m/0", "a2", "new")]
+    short = plan_of(desired([host("a1")], [model("m")]), EMPTY, observation(theirs[0]))
+    assert "another state runs a replica called m/0 on a1" in " ".join(c.text for c in short.shortfalls[0].causes)
+
+
+def test_what_hangs_is_a_warning_for_an_apply_records_nothing():
+    """A plan after an apply has no changes, also while an engine hangs."""
+    want = desired([host("a1")], [model("m")])
+    state, seen = running(want, node("a1"))
+    plan = plan_of(want, state, see(seen, "m/0", phase=Phase.UNHEALTHY))
+    assert plan.empty
+    assert any("m/0" in d.summary and "--replace" in d.detail for d in plan.diagnostics)
+
+
+def test_one_machine_under_two_names_refuses_the_plan():
+    """By its identity or by a GPU's: what is on it would be given out twice."""
+    want = desired([host("a1"), host("a2")], [model("m")])
+    twice = [replace(node("a1"), machine="boot/id/h"), replace(node("a2"), machine="boot/id/h")]
+    shared = [node("a1"), replace(node("a2"), gpus=node("a1").gpus)]
+    for nodes in (twice, shared):
+        errors = [d for d in plan_of(want, EMPTY, observation(*nodes)).diagnostics if d.severity is Severity.ERROR]
+        assert [("a1" in d.summary, "a2" in d.summary) for d in errors] == [(True, True)]
+
+
+def test_gpus_that_vanish_or_fall_ill_under_a_replica_are_told():
+    """It is left running, and named."""
+    want = desired([host("a1")], [model("m", profile(gpus=2))])
+    state, seen = running(want, node("a1"))
+    (there,) = seen.nodes
+    sick = replace(there, gpus=(replace(there.gpus[0], health="gpu_lost"), *there.gpus[2:]))
+    plan = plan_of(want, state, observation(sick))
+    told = " ".join(d.summary for d in plan.diagnostics)
+    assert brief(plan) == []
+    assert "no longer shows: GPU-a1-1" in told
+    assert "GPU-a1-0 (gpu_lost)" in told
+
+
+def test_orgs_that_are_guaranteed_more_than_there_is_are_warned_of():
+    """By GPUs of any class, and by class."""
+    quotas = (
+        Quota("org:a", guarantee=(("gpus", 6),)),
+        Quota("org:b", guarantee=(("gpu_classes.h100-80gb", 9), ("gpus", 3))),
+    )
+    plan = plan_of(desired([host("a1")], [], quotas=quotas), EMPTY, observation(node("a1")))
+    told = [d.summary for d in plan.diagnostics]
+    assert any("9 GPUs, and the hosts have 8" in t for t in told)
+    assert any("9 GPUs of h100-80gb, and the hosts have 8" in t for t in told)
+
+
+def test_the_order_of_profiles_changes_no_byte():
+    """Names break ties, in the causes too."""
+    first, second = profile("p0", gpus=9), profile("p1", gpus=9)
+    plans = [
+        plan_of(desired([host("a1")], [model("m", *order)]), EMPTY, observation(node("a1")))
+        for order in ((first, second), (second, first))
+    ]
+    assert plans[0].shortfalls == plans[1].shortfalls
+    assert len(plans[0].shortfalls[0].causes) == 2
