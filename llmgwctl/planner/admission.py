@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -328,8 +329,7 @@ class Admission:
         if not seats:
             raise AssertionError(f"{candidate.id} was given room that is not there")
         self._sit(candidate, take.profile, seats, tuple(r for r in take.grounds if r in self.out.yields))
-        wanted = [c for c in losers if c and (self.fills or self._is_short(c.model))]
-        return [replace(c, headroom=not self._is_short(c.model)) for c in wanted]
+        return self._as_wanted([c for c in losers if c], take.grounds)
 
     def _unseat(self, replica: str, beneficiary: str, ground: Ground) -> Candidate | None:
         """Take a victim's place away; returns it as a candidate for another."""
@@ -349,8 +349,20 @@ class Admission:
         reason = self.out.yields[replica].reason
         return Candidate(model, record.index, reason, record=record, running=True, elsewhere=True, victim=True)
 
-    def _is_short(self, model: Model) -> bool:
-        return self.ledger.count(model.name) < model.scaling.min
+    def _as_wanted(self, losers: list[Candidate], gone: Collection[str]) -> list[Candidate]:
+        """Return those that their models still want, the lowest index first: as minimum, and above it as headroom."""
+        waiting = [c for _, c in self._queue] + list(self.out.refused.values())
+        asking = Counter(c.model.name for c in waiting if not c.headroom and not c.in_place and c.id not in gone)
+        wanted = []
+        for loser in sorted(losers, key=lambda c: (c.model.name, c.index)):
+            name = loser.model.name
+            short = loser.model.scaling.min - self.ledger.count(name) - asking[name]
+            if short > 0:
+                asking[name] += 1
+                wanted.append(replace(loser, headroom=False))
+            elif self.fills:
+                wanted.append(replace(loser, headroom=True))
+        return wanted
 
     # -- the end --------------------------------------------------------------------------------------------------
 

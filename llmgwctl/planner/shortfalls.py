@@ -121,7 +121,7 @@ class Explainer:
         """Return why nobody gave way (R11)."""
         if not self._ledger.has_guarantee(model.owner):
             return "no_guarantee"
-        if not self._ledger.within(model.owner, profile.size, profile.gpu_class or ""):
+        if not any(self._ledger.within(model.owner, p.size, p.gpu_class or "") for p in model.profiles):
             return "beyond_guarantee"
         size = profile.size
         enough = (
