@@ -181,7 +181,7 @@ def test_a_shell_that_prints_disturbs_nothing(controllers, host):
         assert "ended 3" not in (program.directory / "llmgwctl.state.json").read_text()
         log = program.run("logs", "m/0").stdout
         assert "ended 3" not in log
-        assert "listening" in log
+        assert "listening" in log.lower()
         assert "No changes." in program.run("plan", "--detailed-exitcode").stdout
         program.run("destroy", "--auto-approve")
     finally:
@@ -195,10 +195,28 @@ def test_a_folder_with_signs_of_systemd_is_used_as_written(controllers, host, fo
     program.run("apply", "--auto-approve")
     assert program.status()["m/0"]["phase"] == "ready"
     assert "No changes." in program.run("plan", "--detailed-exitcode").stdout
-    assert "listening" in program.run("logs", "m/0").stdout
+    assert "listening" in program.run("logs", "m/0").stdout.lower()
     quoted = scripts.quote(folder)
     host.inside(f"rm -r {quoted}/m.0.0")
     program.run("destroy", "--auto-approve")
     assert not is_active(host)
     assert host.inside("find /srv -name 'm.0.0' -o -name log").strip() == ""
+    assert host.files_of_ours() == []
+
+
+def test_an_engine_with_a_long_grace_gets_it_from_a_stop(controllers, host):
+    """The unit's own patience is short, for reboots; a stop of ours waits as long as the engine is said to need."""
+
+    def impatient(script: str) -> str:
+        assert "TimeoutStopSec=60" in script
+        return script.replace("TimeoutStopSec=60", "TimeoutStopSec=1")
+
+    slow = ("sh", "-c", "trap 'sleep 4; echo whole > /tmp/whole; exit 0' TERM; while :; do sleep 0.2; done")
+    member = replace(launch("/var/lib/llmgwctl/replicas"), argv=slow)
+    order = StartOrder("m/0", 0, "m", "p", "any", "super", member)
+    host.inside(impatient(scripts.start_script(order, "systemd", {})))
+    assert is_active(host)
+    host.inside(impatient(scripts.stop_script(replace(member, stop=StopPolicy(90.0)), "any", 1)))
+    assert host.inside("cat /tmp/whole; rm /tmp/whole") == "whole\n"
+    assert not is_active(host)
     assert host.files_of_ours() == []
