@@ -2,6 +2,6 @@
 
 import sys
 
-from llmgwctl.cli.main import main
+from llmgwctl.cli.entry import main
 
 sys.exit(main())

@@ -53,16 +53,25 @@ def apply_plan(
 
 
 def _must_fit(plan: Plan, state: State) -> None:
+    if plan.lineage is None and state.lineage is not None:
+        raise StalePlanError(
+            "The plan is stale: the state has changed since it was made.",
+            f"It was made before there was a state; the state's serial is {state.serial} now. Make a new plan.",
+        )
     if state.lineage != plan.lineage:
         raise StalePlanError(
             "The plan was made for another state.",
-            f"The plan's lineage is {plan.lineage}, the state's is {state.lineage}. Make a new plan.",
+            f"The plan's lineage is {plan.lineage}, {_lineage_of(state)}. Make a new plan.",
         )
     if state.serial != plan.serial:
         raise StalePlanError(
             "The plan is stale: the state has changed since it was made.",
             f"The plan's serial is {plan.serial}, the state's is {state.serial}. Make a new plan.",
         )
+
+
+def _lineage_of(state: State) -> str:
+    return f"the state's is {state.lineage}" if state.lineage else "and there is no state here"
 
 
 def _read_secrets(plan: Plan, secrets: Secrets) -> None:

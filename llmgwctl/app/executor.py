@@ -16,7 +16,7 @@ from llmgwctl.domain.desired import Host
 from llmgwctl.domain.launch import LaunchSpec
 from llmgwctl.domain.plan import Action, ActionKind, Plan
 from llmgwctl.domain.state import MemberRecord, ReplicaRecord
-from llmgwctl.errors import LlmgwctlError
+from llmgwctl.errors import LlmgwctlError, StateError
 from llmgwctl.hosts.session import Life, StartError, StartOrder, StartRefusedError
 from llmgwctl.hosts.sessions import Sessions
 from llmgwctl.store.statefile import StateWriter
@@ -33,12 +33,13 @@ _Finished = queue.SimpleQueue[tuple[Action, Failure | None]]
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the actions."""
+    """What became of the actions; `unsaved` is why the state could not be written any more."""
 
     done: list[Action] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     skipped: list[Action] = field(default_factory=list)
     interrupted: bool = False
+    unsaved: StateError | None = None
 
     def count(self, kind: ActionKind) -> int:
         """Return how many actions of a kind were done."""
@@ -47,6 +48,10 @@ class Outcome:
 
 class _AbortedError(Exception):
     """The user does not want to wait any more."""
+
+
+class _UnrecordedError(Exception):
+    """The state can't be written; the text says what was done without being recorded, or was not begun for it."""
 
 
 class Executor:
@@ -69,6 +74,7 @@ class Executor:
         self._interrupts = interrupts
         self._lock = threading.Lock()
         self._over = False
+        self._unsaved: StateError | None = None
         self._lineage = writer.begin()
         self._orders: dict[str, int] = {}
         self._order = max((r.order for r in writer.state.replicas.values()), default=0)
@@ -82,9 +88,9 @@ class Executor:
         running: dict[str, Action] = {}
         finished: _Finished = queue.SimpleQueue()
         while waiting or running:
-            if failed or self._interrupts.stopping.is_set():
+            if failed or self._ending:
                 waiting = self._skip(waiting, failed, unsettled, outcome)
-            if not self._interrupts.stopping.is_set():
+            if not self._ending:
                 waiting = self._submit(waiting, unsettled, running, parallelism, finished)
             if not running:
                 continue
@@ -105,15 +111,22 @@ class Executor:
         with self._lock:
             self._over = True
         outcome.interrupted = self._interrupts.stopping.is_set()
+        outcome.unsaved = self._unsaved
         return outcome
+
+    @property
+    def _ending(self) -> bool:
+        """Whether nothing more may be begun."""
+        return self._unsaved is not None or self._interrupts.stopping.is_set()
 
     def _skip(self, waiting: list[Action], failed: set[str], unsettled: set[str], outcome: Outcome) -> list[Action]:
         """Drop what can't be begun any more."""
         left = []
         for action in waiting:
             blocked = [w for w in action.waits_for if w in failed]
-            if blocked or self._interrupts.stopping.is_set():
-                why = f"{blocked[0]} failed" if blocked else "interrupted"
+            if blocked or self._ending:
+                ending = "the state can't be written" if self._unsaved else "interrupted"
+                why = f"{blocked[0]} failed" if blocked else ending
                 with self._lock:
                     self._report.skipped(action, why)
                 outcome.skipped.append(action)
@@ -170,6 +183,8 @@ class Executor:
             self._do(action)
         except _AbortedError:
             failure = Failure(action, f"{action.replica} was interrupted before its end; what was begun is recorded")
+        except _UnrecordedError as problem:
+            failure = Failure(action, f"{action.replica} {problem}")
         except LlmgwctlError as problem:
             failure = Failure(action, self._secrets.redact(problem.message), self._secrets.redact(problem.detail))
         except Exception as problem:
@@ -192,6 +207,8 @@ class Executor:
 
     def _do(self, action: Action) -> None:
         before = action.before
+        if self._unsaved is not None:
+            raise _UnrecordedError("was not begun")
         if action.kind in (ActionKind.STOP, ActionKind.FORGET) and before:
             # What is to be forgotten may run all the same, where its folder was removed under it.
             self._stop(before)
@@ -210,29 +227,30 @@ class Executor:
             if host is not None:
                 self._sessions.of(host).stop(member.launch, self._lineage)
         if forget:
-            self._remove(record)
+            self._record(lambda: self._writer.remove(record), "was stopped, which could not be recorded")
 
-    def _remove(self, record: ReplicaRecord) -> None:
+    def _record(self, write: Callable[[], None], otherwise: str) -> None:
+        """Change the state; `otherwise` says how things are where that fails. Refuses once the lock is let go."""
         with self._lock:
-            self._must_go_on()
-            self._writer.remove(record)
-
-    def _put(self, record: ReplicaRecord) -> None:
-        with self._lock:
-            self._must_go_on()
-            self._writer.put(record)
-
-    def _must_go_on(self) -> None:
-        """Refuse to write once the state has been saved and its lock let go."""
-        if self._over:
-            raise _AbortedError
+            if self._over:
+                raise _AbortedError
+            try:
+                write()
+            except StateError as problem:
+                self._unsaved = self._unsaved or problem
+                raise _UnrecordedError(otherwise) from None
 
     def _start(self, action: Action) -> None:
         """Record the intent, start every member, wait until the head serves, record the result."""
         secrets = [self._secrets.of_launch(launch) for launch in action.launches]
         digests = recorded_digests(action.launches[0], secrets[0], self._lineage)
-        record = _record(action, self._orders[_key(action)], digests)
-        self._put(record)
+        record = _record_of(action, self._orders[_key(action)], digests)
+        before = action.before
+        begins_again = before is not None and not (action.kind is ActionKind.MOVE and _apart(action, before))
+        self._record(
+            lambda: self._writer.put(record),
+            "was stopped, and not started again" if begins_again else "was not started",
+        )
         boot_ids = []
         begun = 0  # the members of which something may be on a host
         try:
@@ -258,7 +276,8 @@ class Executor:
             self._clean_up(action, record, begun - isinstance(problem, StartRefusedError), problem)
             raise
         members = tuple(replace(m, boot_id=boot) for m, boot in zip(record.members, boot_ids, strict=True))
-        self._put(replace(record, members=members, starting=False))
+        ready = replace(record, members=members, starting=False)
+        self._record(lambda: self._writer.put(ready), "was started and is ready, which could not be recorded")
 
     def _clean_up(self, action: Action, record: ReplicaRecord, begun: int, problem: LlmgwctlError) -> None:
         """Stop the members that a failed start began, and forget it; what can't be cleaned up stays recorded.
@@ -271,7 +290,10 @@ class Executor:
         except LlmgwctlError as second:
             problem.detail = f"{problem.detail}\nIt could not be cleaned up either: {second.message}".strip()
             return
-        self._remove(record)
+        try:
+            self._record(lambda: self._writer.remove(record), "")
+        except _UnrecordedError:
+            problem.detail = f"{problem.detail}\nIt was cleaned up, which could not be recorded.".strip()
 
     def _await(self, action: Action) -> None:
         """Wait until every member lives and the head serves. Raises StartError with the log's last lines."""
@@ -317,7 +339,7 @@ def _apart(action: Action, record: ReplicaRecord) -> bool:
     return not {p.node for p in action.placement} & {m.node for m in record.members}
 
 
-def _record(action: Action, order: int, secret_digests: tuple[tuple[str, str], ...]) -> ReplicaRecord:
+def _record_of(action: Action, order: int, secret_digests: tuple[tuple[str, str], ...]) -> ReplicaRecord:
     members: Sequence[MemberRecord] = [
         MemberRecord(place.node, place.gpus, place.gpu_indices, launch)
         for place, launch in zip(action.placement, action.launches, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -13,8 +14,8 @@ from llmgwctl.app.gathering import gather_fleet, words_of
 from llmgwctl.config.documents import yaml_files
 from llmgwctl.config.machines import machine_of
 from llmgwctl.config.nodes import node_of
-from llmgwctl.config.scaffold import scaffold
-from llmgwctl.config.schema import accepts
+from llmgwctl.config.scaffold import SCHEMA_FILE, scaffold
+from llmgwctl.config.schema import accepts, schema_path
 from llmgwctl.domain.desired import Connection, Desired, Host, Settings
 from llmgwctl.errors import LlmgwctlError, UnreachableError, UsageError
 from llmgwctl.hosts.sessions import Sessions
@@ -26,13 +27,28 @@ _LONGEST_NAME = 100
 
 def must_be_free(directory: Path) -> None:
     """Raise LlmgwctlError where a configuration is present, or where none could be written."""
+    must_be_writable(directory)
+    if directory.exists() and (present := yaml_files(str(directory))):
+        raise LlmgwctlError(
+            f"{directory.absolute()} has a configuration already ({present[0].name!r}): it is left as it is."
+        )
+
+
+def must_be_writable(directory: Path) -> None:
+    """Raise LlmgwctlError where no configuration or schema can be written."""
     folder = next(f for f in (directory, *directory.absolute().parents) if os.path.exists(f))
     if not folder.is_dir():
-        raise LlmgwctlError(f"{folder} is not a directory: no configuration can be written there.")
+        raise LlmgwctlError(f"{folder.absolute()} is not a directory: no configuration can be written there.")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise LlmgwctlError(f"{folder} can't be written: no configuration can be written there.")
-    if folder == directory and (present := yaml_files(str(directory))):
-        raise LlmgwctlError(f"{directory} has a configuration already ({present[0].name!r}): it is left as it is.")
+        raise LlmgwctlError(f"{folder.absolute()} can't be written: no configuration can be written there.")
+    schema = directory / SCHEMA_FILE
+    if os.path.lexists(schema) and not _is_ours(schema):
+        raise LlmgwctlError(f"{schema.absolute()} is no schema of llmgwctl, so it is left as it is.", "Rename it.")
+
+
+def editors_schema() -> str:
+    """Return the text of the schema that stands beside a configuration, for editors."""
+    return schema_path("config").read_text(encoding="utf-8")
 
 
 def initial_configuration(directory: Path, targets: Sequence[str], host_keys: str) -> str:
@@ -50,6 +66,15 @@ def initial_configuration(directory: Path, targets: Sequence[str], host_keys: st
             told.append("A setting isn't there yet: here it is --host-keys accept-new.")
         raise UnreachableError("Not every host could be looked at, so nothing was written.", "\n".join(told))
     return scaffold(observation.nodes, hosts)
+
+
+def _is_ours(schema: Path) -> bool:
+    """Whether this is the schema of some version of llmgwctl."""
+    try:
+        document = json.loads(schema.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(document, dict) and document.get("$id") == json.loads(editors_schema())["$id"]
 
 
 def _hosts(targets: Sequence[str]) -> tuple[Host, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from llmgwctl.app.gathering import Progress, gather_fleet, must_reach_some
+from llmgwctl.app.gathering import Progress, gather_fleet, must_reach_some, words_of
 from llmgwctl.app.secrets import Secrets
 from llmgwctl.app.workspace import Workspace
 from llmgwctl.diagnostics import Severity
@@ -15,7 +15,7 @@ from llmgwctl.domain.observation import Observation
 from llmgwctl.domain.plan import Plan
 from llmgwctl.domain.state import State
 from llmgwctl.engines import registry
-from llmgwctl.errors import LlmgwctlError, UsageError
+from llmgwctl.errors import LlmgwctlError, UnreachableError, UsageError
 from llmgwctl.hosts.sessions import Sessions
 from llmgwctl.planner.invariants import check_plan
 from llmgwctl.planner.options import PlanOptions
@@ -53,6 +53,11 @@ def plan_fleet(
         state = workspace.store().load()
     if inventory is not None:
         observation = read_snapshot(inventory)
+        declared = {h.name for h in desired.hosts}
+        seen = tuple(n for n in observation.nodes if n.name in declared)
+        if desired.hosts and not any(n.reachable for n in seen):
+            told = "\n".join(words_of(n) for n in seen[:20]) or "It holds none of them."
+            raise UnreachableError(f"None of the declared hosts is reachable in the inventory {inventory}.", told)
     else:
         observation = gather_fleet(desired, sessions, state.lineage, progress=progress)
         must_reach_some(observation)

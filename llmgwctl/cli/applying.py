@@ -22,6 +22,7 @@ from llmgwctl.errors import (
     LlmgwctlError,
     ShortfallError,
     StalePlanError,
+    StateError,
 )
 
 if TYPE_CHECKING:
@@ -229,6 +230,12 @@ def _carry_out(
 
 
 def _raise_for(outcome: Outcome) -> None:
+    if outcome.unsaved:
+        raise StateError(
+            outcome.unsaved.message,
+            "Nothing more was begun; what was done without being recorded is told above. See to it that the state can "
+            "be written, and run it again: it looks at what runs, and does what is left.",
+        )
     if outcome.interrupted:
         raise InterruptedApplyError("Interrupted. What was done is recorded; plan again to see what is left.")
     if outcome.failures:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from llmgwctl.cli.output import directory_option, json_option, print_json, style_of, write_file
-from llmgwctl.errors import ConfigError, LlmgwctlError
+from llmgwctl.errors import ConfigError, LlmgwctlError, UsageError
 
 EXIT_CONFIG = 3
 INIT_FILE = "llmgwctl.yaml"
@@ -19,24 +19,31 @@ INIT_FILE = "llmgwctl.yaml"
 @directory_option
 @click.option("--host", "hosts", metavar="USER@ADDRESS[:PORT]", multiple=True, help="Look at this host (repeatable).")
 @click.option("--host-keys", type=click.Choice(["strict", "accept-new"]), default="strict", help="For unknown hosts.")
+@click.option("--schema", "schema_only", is_flag=True, help="Only write the editors' schema anew.")
 @click.pass_context
-def init_command(ctx: click.Context, *, hosts: tuple[str, ...], host_keys: str) -> None:
-    """Write a small, valid, commented configuration for this machine, or for hosts that it looks at."""
-    from llmgwctl.app.initialising import initial_configuration, must_be_free
+def init_command(ctx: click.Context, *, hosts: tuple[str, ...], host_keys: str, schema_only: bool) -> None:
+    """Write a small, valid, commented configuration for this machine, or for hosts that it looks at.
+
+    Beside it goes a JSON Schema by which editors complete and check; both belong into version control.
+    """
+    from llmgwctl.app.initialising import initial_configuration, must_be_free, must_be_writable
     from llmgwctl.render.text import plain
 
     directory = Path(ctx.obj["directory"])
+    if schema_only:
+        if hosts:
+            raise UsageError("--schema writes no configuration, so it takes no --host.")
+        must_be_writable(directory)
+        click.echo(f"Wrote `{plain(str(_write_schema(directory)))}`.")
+        return
     must_be_free(directory)
     text = initial_configuration(directory, hosts, host_keys)
     must_be_free(directory)  # looking takes its time, and someone else may have written one meanwhile
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise LlmgwctlError(f"{directory} can't be made: {problem.strerror}.") from None
+    _write_schema(directory)
     target = directory / INIT_FILE
     write_file(str(target), text)
     there = "" if directory == Path() else f" -C {shlex.quote(str(directory))}"
-    click.echo(f"Wrote {plain(str(target))}. Look at it, then: llmgwctl{there} plan")
+    click.echo(f"Wrote `{plain(str(target))}`. Look at it, then: llmgwctl{there} plan")
 
 
 @click.command("validate")
@@ -100,6 +107,18 @@ def fmt_command(ctx: click.Context, *, check: bool, show_diff: bool) -> int:
         if not check:
             rewrite(file)
     return EXIT_CONFIG if check and changed else 0
+
+
+def _write_schema(directory: Path) -> Path:
+    from llmgwctl.app.initialising import editors_schema
+    from llmgwctl.config.scaffold import SCHEMA_FILE
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise LlmgwctlError(f"{directory} can't be made: {problem.strerror}.") from None
+    write_file(str(directory / SCHEMA_FILE), editors_schema())
+    return directory / SCHEMA_FILE
 
 
 def _diff(old: str, new: str, name: str) -> str:

@@ -74,19 +74,19 @@ def yaml_files(directory: str) -> list[Path]:
     Not those beneath it, and no hidden ones: editors keep their own there. Raises ConfigError where there is no such
     directory.
     """
-    folder = Path(directory)
+    folder, whole = Path(directory), _whole(directory)
     try:
         names = sorted(os.listdir(folder))
     except FileNotFoundError:
         raise ConfigError(
-            [error(f"The directory {directory} does not exist.", "Name another with -C DIR, or run `llmgwctl init`.")]
+            [error(f"The directory {whole} does not exist.", "Name another with -C DIR, or run `llmgwctl init`.")]
         ) from None
     except NotADirectoryError:
         raise ConfigError(
-            [error(f"{directory} is not a directory.", "Name the directory that holds the YAML files with -C DIR.")]
+            [error(f"{whole} is not a directory.", "Name the directory that holds the YAML files with -C DIR.")]
         ) from None
     except OSError as problem:
-        raise ConfigError([error(f"The directory {directory} can't be read: {problem.strerror}.")]) from None
+        raise ConfigError([error(f"The directory {whole} can't be read: {problem.strerror}.")]) from None
     paths = [folder / name for name in names if name.endswith((".yaml", ".yml")) and not name.startswith(".")]
     return [path for path in paths if not path.is_dir()]
 
@@ -94,7 +94,7 @@ def yaml_files(directory: str) -> list[Path]:
 def nothing_in(directory: str) -> Diagnostic:
     """Return what to say of a directory without YAML files."""
     return error(
-        f"There is no *.yaml or *.yml file in {directory}.",
+        f"There is no *.yaml or *.yml file in {_whole(directory)}.",
         "Run `llmgwctl init` there to begin with an example, or name another directory with -C DIR.",
     )
 
@@ -155,6 +155,14 @@ def cycles_uncollected() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def _whole(directory: str) -> str:
+    """Return a directory's whole path in quotes: `.` at the end of a sentence is seen by nobody."""
+    try:
+        return f"`{os.path.abspath(directory)}`"
+    except OSError:  # the current directory has been removed
+        return f"`{directory}`"
 
 
 def _too_large(size: int, at: SourceRange) -> UnreadableError:

@@ -7,9 +7,11 @@ import re
 from collections.abc import Sequence
 
 from llmgwctl.config.scalars import core_scalar
-from llmgwctl.config.schema import schema_path
 from llmgwctl.domain.desired import Connection, Host
 from llmgwctl.domain.inventory import Gpu, Node
+
+SCHEMA_FILE = "llmgwctl.schema.json"
+"""Beside the configuration, and named by its place from there, so that it holds for everybody who shares it."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./@+-]*")
 _PRETENDED_CLASS = "demo"
@@ -26,7 +28,8 @@ def scaffold(nodes: Sequence[Node], hosts: Sequence[Host]) -> str:
     ordered = sorted(hosts, key=lambda h: h.name)
     classes = sorted({gpu.gpu_class for host in ordered for gpu in _usable(seen.get(host.name))})
     lines = [
-        f"# yaml-language-server: $schema={_schema()}",
+        f"# yaml-language-server: $schema={SCHEMA_FILE}",
+        f"# Editors complete and check by {SCHEMA_FILE}; `llmgwctl init --schema` writes it anew.",
         "#",
         "# What runs where. `llmgwctl plan` shows what would change, `llmgwctl apply` does it.",
         "# All *.yaml files of this directory are read together; split this one as you like.",
@@ -37,12 +40,6 @@ def scaffold(nodes: Sequence[Node], hosts: Sequence[Host]) -> str:
         lines += _host(host, seen.get(host.name), pretend=not classes and number == 0)
     lines += ["", *_models(classes[0] if classes else _PRETENDED_CLASS, real=bool(classes)), "", *_quotas()]
     return "\n".join(lines) + "\n"
-
-
-def _schema() -> str:
-    path = schema_path("config")
-    # Editors take the place to end at a blank.
-    return path.as_uri() if " " in str(path) else str(path)
 
 
 def _host(host: Host, node: Node | None, *, pretend: bool) -> list[str]:

@@ -18,7 +18,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/ws
 MAX_RESTARTS = 3
 RESTART_DELAY_S = 5
 SYSTEMD_PATIENCE_S = 60
-"""How long systemd itself waits before it kills, as at a reboot; longer than every engine's grace in a stop of ours."""
+"""How long systemd itself waits before it kills, as at a reboot: an engine that hangs must not hold that up."""
 
 LOG_LIMIT_BYTES = 100 * 1024 * 1024
 
@@ -33,8 +33,11 @@ def quote(text: str) -> str:
     return shlex.quote(text)
 
 
-def start_script(order: StartOrder, supervisor: str, assets: dict[str, str]) -> str:
-    """Return the script that writes a member's folder and starts it; a failure leaves nothing behind."""
+def start_script(order: StartOrder, supervisor: str, assets: dict[str, str], tool_timeout_s: int = 30) -> str:
+    """Return the script that writes a member's folder and starts it; a failure leaves nothing behind.
+
+    A tool of a GPU's maker that takes longer than `tool_timeout_s` is not asked.
+    """
     launch = order.launch
     files = {
         "run": run_script(order),
@@ -61,6 +64,7 @@ def start_script(order: StartOrder, supervisor: str, assets: dict[str, str]) -> 
         "text": unit_text(launch.root, supervisor),
         "port": str(launch.port),
         "gpus": " ".join(launch.gpus),
+        "patience": str(tool_timeout_s),
     }
     begin = _part("start_setsid" if supervisor == "setsid" else "start_systemd")
     log = f': > log || die {CANNOT_WRITE} "cannot write $dir/log: is the disk full?"\n'
@@ -220,6 +224,7 @@ def stop_script(launch: LaunchSpec, lineage: str, gpu_wait_s: int) -> str:
         "text_system": unit_text(launch.root, "systemd"),
         "text_user": unit_text(launch.root, "systemd-user"),
         "grace": str(_fifths(policy.grace_s)),
+        "systemd_grace": str(_fifths(SYSTEMD_PATIENCE_S)),
         "second_grace": str(_fifths(policy.second_grace_s)) if policy.second_term else "",
         "ports": " ".join(str(launch.port + i) for i in range(launch.ports)) if launch.port else "",
         "gpu_wait": str(gpu_wait_s) if any(u.startswith("GPU-") for u in launch.gpus) else "",

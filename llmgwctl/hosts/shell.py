@@ -66,7 +66,8 @@ class ShellSession:
                 "Set another settings.replica_dir.",
             )
         assets = {name: _asset(name) for name in order.launch.files}
-        script = scripts.start_script(order, self._supervised_by(), assets)
+        tool_timeout_s = max(1, min(30, int(self._timeout_s / 2)))
+        script = scripts.start_script(order, self._supervised_by(), assets, tool_timeout_s)
         done = self._run(script, self._timeout_s)
         if done.exit_status != 0:
             kind = StartRefusedError if done.exit_status in scripts.REFUSALS else StartError

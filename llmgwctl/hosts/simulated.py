@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import os
 import tempfile
@@ -93,12 +95,10 @@ class World:
             if not self._changed:
                 return
             text = json.dumps({"format_version": "1.0", "hosts": self.hosts}, indent=1, sort_keys=True) + "\n"
-            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(name).replace(self.path)
-            self._journal_path.unlink(missing_ok=True)
-            self._changed = False
+            with contextlib.suppress(OSError):  # nothing is lost: the journal has it, and is folded when next opened
+                self._write(text)
+                self._journal_path.unlink(missing_ok=True)
+                self._changed = False
 
     @property
     def _journal_path(self) -> Path:
@@ -106,12 +106,26 @@ class World:
 
     def _change(self, entry: dict[str, Any]) -> None:
         with self._lock:
-            if self._journal is None:
-                self._journal = self._journal_path.open("a", encoding="utf-8")
-            self._journal.write(json.dumps(entry) + "\n")
-            self._journal.flush()
+            try:
+                if self._journal is None:
+                    self._journal = self._journal_path.open("ab", buffering=0)
+                _append(self._journal, json.dumps(entry).encode() + b"\n")
+            except OSError as problem:
+                raise LlmgwctlError(
+                    f"The simulated hosts' file {self._journal_path} can't be written: {problem.strerror or problem}."
+                ) from None
             self._redo(entry)
             self._changed = True
+
+    def _write(self, text: str) -> None:
+        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(name).replace(self.path)
+        except OSError:
+            Path(name).unlink(missing_ok=True)
+            raise
 
     def _redo(self, entry: dict[str, Any]) -> None:
         host = self.hosts.setdefault(entry["host"], {})
@@ -121,6 +135,14 @@ class World:
             host.pop(entry["folder"], None)
         else:
             host[entry["folder"]] = entry["process"]
+
+
+def _append(file: io.FileIO, line: bytes) -> None:
+    """Add a whole line, or none: the next one must not stand behind half of it. Raises OSError."""
+    size = os.fstat(file.fileno()).st_size
+    if file.write(line) != len(line):
+        os.ftruncate(file.fileno(), size)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class SimulatedSession:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 
 from llmgwctl.domain.catalog import ModelClass, Origin
 from llmgwctl.domain.launch import LaunchSpec
@@ -11,11 +12,10 @@ from llmgwctl.domain.state import MemberRecord, ReplicaRecord
 from llmgwctl.planner.naming import model_of
 from llmgwctl.store.codec import CodecError, decode, kind_of
 
-REPLICA_ID = re.compile(r".+/(0|[1-9][0-9]{0,8})", re.DOTALL | re.ASCII)
-"""MODEL/INDEX; a model's name may hold anything."""
+REPLICA_ID = re.compile(r".+/[0-9]{1,9}", re.DOTALL | re.ASCII)
+"""MODEL/INDEX; a model's name may hold anything, and a host may show leading zeros."""
 
-TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z", re.ASCII)
-
+_TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,9})?Z", re.ASCII)
 _FOLDER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}", re.ASCII)
 _OWNER = re.compile(r"(org|team|project):.+", re.DOTALL)
 _Rule = tuple[bool, str, object, str]
@@ -24,10 +24,27 @@ _Rule = tuple[bool, str, object, str]
 def record_of(name: str, data: object, place: str) -> ReplicaRecord:
     """Return the record that stands under a name. Raises CodecError naming the place that does not fit."""
     record = decode(ReplicaRecord, data, place, strict=True)
+    must_be_possible(record, name, place)
+    return record
+
+
+def must_be_possible(record: ReplicaRecord, name: str, place: str) -> None:
+    """Raise CodecError naming the place where a record says what can't be."""
     for fits, key, value, expected in _rules(record, name):
         if not fits:
             raise CodecError(f"{place}.{key} should be {expected}, not {kind_of(value)}")
-    return record
+
+
+def is_time(text: str) -> bool:
+    """Whether a text is a time as we write them (RFC 3339, UTC)."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return False
+    try:
+        datetime.fromisoformat(match[1])
+    except ValueError:
+        return False
+    return True
 
 
 def _rules(record: ReplicaRecord, name: str) -> Iterator[_Rule]:
@@ -41,7 +58,12 @@ def _rules(record: ReplicaRecord, name: str) -> Iterator[_Rule]:
     yield owner is None or _OWNER.fullmatch(owner) is not None, "owner", owner, "org:ID, team:ID, project:ID or null"
     yield _is_one(ModelClass, record.model_class), "model_class", record.model_class, "a model's class"
     yield _is_one(Origin, record.origin), "origin", record.origin, "declared or runtime"
-    yield _is_time(record.started_at), "started_at", record.started_at, "a time like 2026-01-31T09:00:00Z"
+    yield (
+        not record.started_at or is_time(record.started_at),
+        "started_at",
+        record.started_at,
+        "a time like 2026-01-31T09:00:00Z",
+    )
     for key in ("order", "millicores", "memory_mib"):
         yield getattr(record, key) >= 0, key, getattr(record, key), "0 or more"
     for rank, member in enumerate(record.members):
@@ -73,10 +95,6 @@ def _launch_rules(launch: LaunchSpec) -> Iterator[_Rule]:
     }
     for key, seconds in times.items():
         yield seconds >= 0, key, seconds, "0 or more"
-
-
-def _is_time(text: str) -> bool:
-    return not text or TIME.fullmatch(text) is not None
 
 
 def _is_one(kind: type[ModelClass] | type[Origin], value: str) -> bool:

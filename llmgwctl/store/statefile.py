@@ -10,10 +10,12 @@ from uuid import uuid4
 
 from llmgwctl.domain.state import ReplicaRecord, State
 from llmgwctl.errors import StateError
+from llmgwctl.store.codec import CodecError
 from llmgwctl.store.documents import DocumentError, read_text
 from llmgwctl.store.files import resolved, write_atomically
 from llmgwctl.store.format import dump_state, load_state, use_backup
 from llmgwctl.store.lock import locked
+from llmgwctl.store.records import must_be_possible
 from llmgwctl.store.steps import StepsFile
 
 _SMALL, _WRITES = 100, 10
@@ -134,6 +136,8 @@ class StateWriter:
 
     def _step(self, name: str, record: ReplicaRecord | None) -> None:
         lineage = self.begin()
+        if record is not None:
+            _must_be_readable(record)
         before = self.state
         replicas = dict(before.replicas) if self._since_write == 0 else before.replicas
         assert isinstance(replicas, dict)
@@ -170,6 +174,14 @@ class StateWriter:
 def unwritable(path: Path, problem: OSError) -> StateError:
     """Return what to say where the state can't be written."""
     return StateError(f"The state {path} can't be written: {problem.strerror or problem}.")
+
+
+def _must_be_readable(record: ReplicaRecord) -> None:
+    """Refuse to write what would be refused when it is read: a fault of ours must not lock the user out."""
+    try:
+        must_be_possible(record, record.id, record.id)
+    except CodecError as problem:
+        raise StateError(f"{record.id} can't be recorded: {problem}.") from None
 
 
 def _set(replicas: dict[str, ReplicaRecord], name: str, record: ReplicaRecord | None) -> None:

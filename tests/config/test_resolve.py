@@ -307,6 +307,11 @@ def test_settings():
     assert (found.weights, dict(found.exports), found.retries, found.ssh.parallelism) == ("pull", {"x": [1]}, 2, 9)
     assert "Did you mean `path`?" in problems("settings: {state: {pth: x}}")[0]
     assert "before they begin" in problems("settings: {ports: {from: 9, to: 8}}")[0]
+    for path, what in (('"/a\\nb"', "control character"), ("'/a\"b'", "double quote"), ("'/a\\b'", "backslash")):
+        (problem,) = problems(f"settings: {{replica_dir: {path}}}")
+        assert what in problem
+        assert "a.yaml:1:25" in problem
+    assert desired("settings: {replica_dir: /a $b%/c/}").settings.replica_dir == "/a $b%/c"
     assert "there is no engine `vlm`" in problems("settings: {engines: {vlm: {command: [x]}}}")[0]
 
 

@@ -136,3 +136,16 @@ def test_output_that_has_nowhere_to_go(program, arguments):
     assert full.stderr == "Error: What was to be printed can't be written: No space left on device.\n"
     for redirection in (">&-", "2>&-", "<&-", ">&- 2>&- <&-"):
         assert shell(redirection).returncode == 0
+
+
+@pytest.mark.parametrize("moment", ["import", "callback"])
+def test_an_interrupt_while_modules_load(program, tmp_path, moment):
+    """One line and exit code 130, also where Python could only say that it ignores it."""
+    interrupt = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(5)"
+    if moment == "callback":
+        interrupt = f"class Late:\n    def __del__(self):\n        {interrupt}\nlate = Late()\ndel late"
+    (tmp_path / "early").mkdir()
+    (tmp_path / "early" / "click.py").write_text(interrupt)
+    program.env["PYTHONPATH"] = f"{tmp_path / 'early'}:{program.env.get('PYTHONPATH', '')}"
+    done = program.run("plan", code=130)
+    assert (done.stdout, done.stderr) == ("", "Interrupted.\n")

@@ -147,6 +147,19 @@ def test_what_is_no_file_is_told_alike_by_each_command(program, kind):
         assert peak_mib < 80
 
 
+def test_the_directory_is_named_whole(program):
+    """`.` would be lost at the end of a sentence: the whole path is told, in quotes."""
+    for option in ((), ("-C", "."), ("-C", "../fleet")):
+        done = subprocess.run(
+            [sys.executable, "-m", "llmgwctl", *option, "validate"],
+            cwd=program.directory,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert f"There is no *.yaml or *.yml file in `{program.directory}`." in done.stderr
+
+
 def test_empty_files_and_folders_beside_are_fine(program):
     """No bytes, comments only, a byte order mark, other line ends, and folders and hidden files that aren't read."""
     (program.directory / "folder.yaml").mkdir()

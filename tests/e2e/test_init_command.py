@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import shutil
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -13,9 +14,12 @@ import jsonschema
 import pytest
 from support.sshd import IS_ROOT, SSHD, Sshd, free_port, make_key, user
 
+import llmgwctl
+
 from .program import Program
 
 CONFIGURATION = "llmgwctl.yaml"
+SCHEMA = "llmgwctl.schema.json"
 NO_HOSTS = [
     *("@", "user@", "@host", "a@b@c", "a b@h", "u:password@h", "ssh://u@h", "", " ", "h\n", "h/x", "{h}", ".."),
     *("user@h:", "user@h:0", "user@h:99999", "h:" + "9" * 5000, "h:٣"),
@@ -39,7 +43,7 @@ def test_this_machine_as_it_is(program):
     done = program.run("init")
     assert done.stderr == ""
     assert f"llmgwctl -C {program.directory} plan" in done.stdout
-    assert list(files(program.directory)) == [CONFIGURATION]
+    assert sorted(files(program.directory)) == [SCHEMA, CONFIGURATION]
     text = (program.directory / CONFIGURATION).read_text()
     node = program.json("inventory")["nodes"][0]
     assert f"# Found: {node['cores']:g} cores, {node['memory_gb']:.1f} GiB of memory." in text
@@ -55,14 +59,36 @@ def test_this_machine_as_it_is(program):
 
 
 def test_its_first_line_tells_editors_where_the_schema_is(program):
-    """The modeline names a file that is a JSON Schema and accepts a configuration."""
+    """The modeline names a JSON Schema beside the file, so it holds in every copy of the repository."""
     program.run("init")
-    first = (program.directory / CONFIGURATION).read_text().splitlines()[0]
+    copy = shutil.copytree(program.directory, program.directory.parent / "another clone")
+    shutil.rmtree(program.directory)
+    text = (copy / CONFIGURATION).read_text()
+    first = text.splitlines()[0]
     prefix = "# yaml-language-server: $schema="
     assert first.startswith(prefix)
-    schema = json.loads(Path(first.removeprefix(prefix)).read_text())
+    schema = json.loads((copy / first.removeprefix(prefix)).read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate({"hosts": [{"name": "h"}]}, schema)
+    for place in (str(program.directory.parent), sys.prefix, str(Path(llmgwctl.__file__).parents[1])):
+        assert place not in text
+
+
+def test_the_schema_is_written_anew_by_itself(program):
+    """An older schema is replaced, the configuration left alone; what is no schema of ours is never replaced."""
+    program.run("init")
+    schema, configuration = program.directory / SCHEMA, program.directory / CONFIGURATION
+    current, written = schema.read_text(), configuration.stat().st_mtime_ns
+    schema.write_text('{"$id": "urn:llmgwctl:schema:config"}')
+    assert program.run("init", "--schema").stdout == f"Wrote `{schema}`.\n"
+    assert (schema.read_text(), configuration.stat().st_mtime_ns) == (current, written)
+    assert "takes no --host" in program.run("init", "--schema", "--host", "h", code=64).stderr
+    for foreign in ("{}", "[]", "mine", '{"$id": "https://example.org/mine"}'):
+        schema.write_text(foreign)
+        for command in (("init", "--schema"), ("-C", str(program.directory), "init", "--host", "host.invalid")):
+            configuration.unlink(missing_ok=True)
+            assert "left as it is" in program.run(*command, code=1).stderr
+        assert files(program.directory) == {SCHEMA: foreign.encode()}
 
 
 @pytest.mark.parametrize("name", [CONFIGURATION, "mine.yml", "dangling.yaml"])

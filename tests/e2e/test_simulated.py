@@ -225,6 +225,19 @@ def test_a_bare_snapshot_is_enough(program):
     assert "does not fit" in program.run("plan", "--inventory", str(broken), code=1).stderr
 
 
+def test_an_inventory_without_any_declared_host(program):
+    """None known, or none reachable: exit code 6, as when looking reached none."""
+    program.write({"hosts": [host("s1")], "models": [model("m")]})
+    path = program.directory / "i.json"
+    for nodes in ([], [{"name": "s2", "reachable": True}], [{"name": "s1", "reachable": False, "error": "no route"}]):
+        path.write_text(json.dumps({"format_version": "1.0", "taken_at": "2026-01-01T00:00:00Z", "nodes": nodes}))
+        failed = program.run("plan", "--inventory", str(path), code=6)
+        assert "None of the declared hosts is reachable" in failed.stderr
+    assert "s1: no route" in failed.stderr
+    program.write({"models": [model("m")]})
+    program.run("plan", "--inventory", str(path))
+
+
 def test_exit_codes_of_trouble(program):
     """3 for the configuration, 4 for --require-all, 5 for the state, 64 for usage."""
     program.write({"hosts": [host("s1")], "models": [model("m", 1, 16)]})
@@ -357,6 +370,7 @@ def test_interrupting_twice_stops_at_once_and_saves(program):
     assert process.returncode == 130, out + err
     assert time.monotonic() - begun < 15
     assert "Interrupted again" in err
+    assert {f"m/{i}" for i in range(4) if f"Failed: m/{i} was interrupted" in out} == {f"m/{i}" for i in range(4)}
     program.write({"hosts": [host("s1")], "models": [model("m", 4)]})
     assert {c[2] for c in program.changes()} == {"interrupted"}
     program.run("apply", "--auto-approve")

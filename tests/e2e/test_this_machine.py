@@ -126,7 +126,7 @@ def test_a_start_that_takes_too_long_is_given_up(program):
     begun = time.monotonic()
     failed = program.run("apply", "--auto-approve", code=7)
     assert time.monotonic() - begun < 30
-    assert "2s" in failed.stdout
+    assert "was not ready after 2 s" in failed.stdout
     assert "loading 'm'" in failed.stdout
     assert list(program.replicas.glob("*")) == []
     assert processes_of(program) == []

@@ -181,18 +181,23 @@ def test_limits():
 
 
 @pytest.mark.parametrize(
-    ("base", "supervisor"),
+    ("base", "supervisor", "remedy"),
     [
-        ("uid=0", "setsid"),
-        ("uid=0\nsystemd=1", "systemd"),
-        ("uid=7\nsystemd=1", "setsid"),
-        ("uid=7\nsystemd=1\nlinger=1\nuser_manager=1", "systemd-user"),
-        ("uid=7\nsystemd=1\nuser_manager=1", "setsid"),
+        ("uid=0", "setsid", ""),
+        ("uid=0\nsystemd=1", "systemd", ""),
+        ("uid=7\nuser=llm\nsystemd=1", "setsid", "loginctl enable-linger llm"),
+        ("uid=7\nsystemd=1\nlinger=1\nuser_manager=1", "systemd-user", ""),
+        ("uid=7\nuser=llm\nsystemd=1\nuser_manager=1", "setsid", "loginctl enable-linger llm"),
+        ("uid=7\nuser=llm\nsystemd=1\nlinger=1", "setsid", "systemctl start user@7.service"),
     ],
 )
-def test_supervisor(base: str, supervisor: str):
-    """A user's systemd counts only where it outlives the login."""
-    assert node(base=base).supervisor == supervisor
+def test_supervisor(base: str, supervisor: str, remedy: str):
+    """A user's systemd counts only where it outlives the login; where it could but doesn't, the remedy is told."""
+    found = node(base=base)
+    assert found.supervisor == supervisor
+    told = [w for w in found.warnings if "after a reboot" in w]
+    assert len(told) == bool(remedy)
+    assert all(remedy in w for w in told)
 
 
 def test_other_makers():

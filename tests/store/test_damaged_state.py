@@ -136,7 +136,7 @@ def test_what_no_write_has_left_is_refused(store, text, words):
     assert f"{store.path}.backup" in told
 
 
-@pytest.mark.parametrize("name", ["m", "m/", "/0", "m/x", "m/-1", "m/01", "m/1234567890", "m/٣", "m/1 "])
+@pytest.mark.parametrize("name", ["m", "m/", "/0", "m/x", "m/-1", "m/1234567890", "m/٣", "m/1 "])
 def test_names_that_no_replica_has(store, name):
     """A replica is MODEL/INDEX, with the index in ASCII digits, at most nine."""
     changed = {**RECORD, "id": name, "model": name.rpartition("/")[0]}

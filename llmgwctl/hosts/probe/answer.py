@@ -46,8 +46,7 @@ def read_answer(
     finish = dict(line.split("=", 1) for line in found["finish"].lines() if "=" in line)
     skew, certain = facts.clock_skew(base.cells.get("date", ""), finish.get("date", ""), sent_at, received_at)
     warnings = [*gpu_warnings, *replicas.warnings, *disk_warnings]
-    if memory_warning:
-        warnings.append(memory_warning)
+    warnings += [w for w in (memory_warning, base.supervisor_warning) if w]
     if skew is not None and certain > SKEW_WARNING_S:
         warnings.append(f"Its clock is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}.")
     return Node(

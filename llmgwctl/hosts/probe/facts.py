@@ -35,6 +35,18 @@ class Base:
             return "systemd"
         return "systemd-user" if "linger" in self.cells and "user_manager" in self.cells else "setsid"
 
+    @property
+    def supervisor_warning(self) -> str:
+        """Say why systemd, which runs there, can't keep this user's engines; empty where it does."""
+        if "systemd" not in self.cells or self.supervisor != "setsid":
+            return ""
+        user, uid = self.cells.get("user") or "USER", self.cells.get("uid", "UID")
+        if "linger" not in self.cells:
+            why, remedy = f"{user} may not linger", f"loginctl enable-linger {user}"
+        else:
+            why, remedy = f"{user}'s own systemd does not run", f"systemctl start user@{uid}.service"
+        return f"Engines started there don't return after a reboot, because {why}: `{remedy}` as root changes that."
+
 
 def read_base(section: Section) -> Base:
     """Read the section `base`."""

@@ -213,7 +213,7 @@ if cd "$R" 2>/dev/null; then
     esac
     [ ! -e "$d/stopping" ] || continue
     a=; p=; u=; { read -r a p u < "$d/health"; } 2>/dev/null
-    case $u in /*) ( http "$a" "$p" "$u"; printf 'http %s %s\n' "$n" "$code"; [ "$code" != 200 ] || [ -e "$d/ready" ] || : > "$d/ready" ) 2>/dev/null & H="$H $!" ;; esac
+    case $u in /*) ( http "$a" "$p" "$u"; printf 'http %s %s\n' "$n" "$code"; [ "$code" != 200 ] || [ -e "$d/ready" ] || { set -C; : > "$d/ready"; } ) 2>/dev/null & H="$H $!" ;; esac
   done
   [ -z "$H" ] || wait $H
   [ -z "$G" ] || slurp $G

@@ -68,7 +68,7 @@ must_be_free() { # every GPU that is wanted
     done
   done
   case " $gpus" in *" GPU-"*|*" MIG-"*) has nvidia-smi || return 0 ;; *) return 0 ;; esac
-  apps=$(limit 30 nvidia-smi --query-compute-apps=gpu_uuid,pid --format=csv,noheader 2>/dev/null) || return 0
+  apps=$(limit "$patience" nvidia-smi --query-compute-apps=gpu_uuid,pid --format=csv,noheader 2>/dev/null) || return 0
   for uuid in $gpus; do
     pid=$(printf '%s\n' "$apps" | sed -n "s/^$uuid, *//p" | head -n 1)
     [ -z "$pid" ] || die $CANNOT_START "GPU $uuid is in use by $(named "$pid")"

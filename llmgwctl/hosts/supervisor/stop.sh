@@ -26,7 +26,8 @@ fi
 
 field() { printf '%s\n' "$shown" | sed -n "s/^$1=//p"; }
 works_here() { # pids: does one of them work in the folder?
-  for p in $1; do case " $(folder_pids)" in *" $p "*) return 0 ;; esac; done
+  here=" $(folder_pids)"
+  for p in $1; do case $here in *" $p "*) return 0 ;; esac; done
   return 1
 }
 ours() { # folder of units: is the unit of this name below our root? What runs tells more than the file it came from.
@@ -117,6 +118,11 @@ pids=$(members)
 if [ -n "$pids$system$user" ]; then
   held=$(sockets)
   each_unit disable --no-reload 2>/dev/null
+  if [ "$grace" -ge "$systemd_grace" ]; then # systemd would kill it before its time
+    each_unit kill -s TERM --kill-who=main 2>/dev/null
+    tries=$grace
+    while [ "$tries" -gt 0 ] && [ -n "$(cgroup_pids)" ]; do nap; tries=$((tries-1)); done
+  fi
   said=$(each_unit stop --no-block 2>&1)
   term
   if ! wait_gone "$grace" && [ -n "$second_grace" ]; then
