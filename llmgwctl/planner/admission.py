@@ -367,12 +367,40 @@ class Admission:
     # -- the end --------------------------------------------------------------------------------------------------
 
     def _wait(self) -> None:
-        """Work out what each start has to wait for; nobody waits for what was stopped only after it had its place."""
-        starts = {replica: start.places for replica, start in self.out.starts.items()}
-        waits = waits_of(starts, self.stops, self.rooms)
+        """Work out what each start has to wait for.
+
+        Two victims that would each need the other's room first can't both move: the less important one stops for good.
+        """
+        while True:
+            waits = self._waits()
+            circle = _circle(waits)
+            movers = [r for r in circle if self.out.starts[r].candidate.victim]
+            if not movers:
+                self.out.waits = waits
+                return
+            loser = max(movers, key=lambda r: self.ledger.importance(self.ledger.holdings[r]))
+            self.ledger.remove(loser)
+            start = self.out.starts.pop(loser)
+            packing.give_back(self.fleet, [(start.profile, start.ports, start.seats)])
+            self.out.refused[loser] = start.candidate
+
+    def _waits(self) -> dict[str, set[str]]:
+        needs = waits_of({r: s.places for r, s in self.out.starts.items()}, self.stops, self.rooms)
+        found: dict[str, set[str]] = {}
         for replica, start in self.out.starts.items():
-            earlier = {w for w in waits[replica] if self._stopped_at.get(w, 0) <= start.at}
-            self.out.waits[replica] = earlier | set(start.victims)
+            found[replica] = set(start.victims) | {r for r in needs[replica].exactly if self._is_before(r, start)}
+            # Cores and memory have no holder: of those that move, only the ones that found their place before count.
+            found[replica] |= {
+                r
+                for r in needs[replica].roughly
+                if self._is_before(r, start)
+                and (r not in self.out.starts or (self.out.starts[r].at, r) < (start.at, replica))
+            }
+        return found
+
+    def _is_before(self, stopped: str, start: Start) -> bool:
+        """Whether a stop was planned before the start had its place; nobody waits for a later one."""
+        return self._stopped_at.get(stopped, 0) <= start.at
 
 
 def _is_settled(candidate: Candidate) -> bool:
@@ -395,3 +423,13 @@ def preferred(model: Model, fleet: Fleet) -> Iterable[Profile]:
 def places_of(record: ReplicaRecord) -> tuple[Place, ...]:
     """Return what a recorded replica takes."""
     return tuple(Place(m.node, m.gpus, ports_of(m), record.millicores, record.memory_mib) for m in record.members)
+
+
+def _circle(waits: Mapping[str, set[str]]) -> set[str]:
+    """Return those that wait for each other in a circle, or for one that does; nothing where there is an order."""
+    left = {replica: {w for w in on if w in waits} for replica, on in waits.items()}
+    while True:
+        ready = {replica for replica, on in left.items() if not on}
+        if not ready:
+            return set(left)
+        left = {replica: on - ready for replica, on in left.items() if replica not in ready}

@@ -19,9 +19,17 @@ class Place:
     memory_mib: int
 
 
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The stops that a start needs: `exactly` for a GPU or a port, `roughly` for cores and memory."""
+
+    exactly: frozenset[str]
+    roughly: frozenset[str]
+
+
 def waits_of(
     starts: Mapping[str, Iterable[Place]], stops: Mapping[str, Iterable[Place]], rooms: Mapping[str, Room]
-) -> dict[str, set[str]]:
+) -> dict[str, Needs]:
     """Return, for each start, the stops that it needs; `rooms` are as they were before anything is stopped.
 
     A GPU or a port has one holder. Cores and memory have none: where a node's free ones don't suffice for all that
@@ -32,15 +40,14 @@ def waits_of(
         for place in places:
             by_node.setdefault(place.node, []).append((replica, place))
     tight = _tight_nodes(starts, rooms)
-    waits: dict[str, set[str]] = {}
+    needs = {}
     for replica, places in starts.items():
-        waits[replica] = {
-            other
-            for place in places
-            for other, left in by_node.get(place.node, ())
-            if other != replica and (place.node in tight or _overlap(place, left))
-        }
-    return waits
+        there = [(p, other, left) for p in places for other, left in by_node.get(p.node, ()) if other != replica]
+        needs[replica] = Needs(
+            frozenset(other for place, other, left in there if _overlap(place, left)),
+            frozenset(other for place, other, _ in there if place.node in tight),
+        )
+    return needs
 
 
 def _overlap(place: Place, left: Place) -> bool:
