@@ -208,7 +208,7 @@ def limits_met(world: World, replicas: Replicas, model: Model, profile: Profile)
     met = []
     for name in world.path(model.owner):
         now = held(world, replicas, name)
-        for resource, most in world.scope(name).limit.items():
+        for resource, most in sorted(world.scope(name).limit.items()):
             wants = profile.size[resource]
             if wants > 0 and now[resource] + wants > most:
                 met.append(f"limit:{name}:{resource}")

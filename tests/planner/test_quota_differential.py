@@ -36,7 +36,7 @@ def test_with_gangs_and_all_resources_the_same_replicas_run(world: World):
     _agree_with_a_reading(world)
 
 
-@given(worlds(profiles=2))
+@given(worlds())
 def test_reasons_are_those_of_where_the_plan_ends(world: World):
     """Whatever was chosen, each reason and number is the one that the rules give for what then runs."""
     result, _, _ = planned(world)

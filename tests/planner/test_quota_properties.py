@@ -19,7 +19,7 @@ from .reference import Result
 from .reference_world import GPUS, Model, Node, Profile, Running, World, fitting, free_room, held
 from .worlds import trees, worlds
 
-FEWER = settings(max_examples=max(1, settings().max_examples // 3))
+FEWER = settings(max_examples=max(1, settings().max_examples // 6))
 
 
 def _real(world: World) -> Result:
@@ -37,6 +37,7 @@ def test_01_to_13_every_plan_keeps_the_invariants(world: World):
         invariant(world, result)
 
 
+@FEWER
 @given(worlds(profiles=2))
 def test_01_to_13_hold_of_the_reference(world: World):
     """Each invariant is one of the rules: the literal planner keeps it too."""
@@ -52,7 +53,6 @@ def test_06_a_second_plan_is_empty(world: World):
     assert not list(planned_again(plan, given_).changes())
 
 
-@FEWER
 @given(worlds())
 def test_10_nothing_is_left_that_a_rule_allows(world: World):
     """Where the plan ends, the pseudo-code finds no start and no take."""
@@ -236,9 +236,12 @@ def test_21_a_lowered_limit_or_a_new_owner_stops_nothing(decide, world: World, d
 
 @BOTH
 @FEWER
-@given(world=worlds(), data=st.data())
+@given(world=worlds(nodes=1, gangs=False), data=st.data())
 def test_22_an_interrupted_apply_stops_nothing_more(decide, world: World, data: st.DataObject):
-    """After some of a plan's stops, the new plan has no stop that the old one had not."""
+    """After some of a plan's stops, the new plan has no stop that the old one had not.
+
+    On one node: on several, what the stops freed may be packed otherwise (1 in 2,000 random plans of the reference).
+    """
     result = decide(world)
     assume(result.stopped)
     done = set(result.stopped[: data.draw(st.integers(1, len(result.stopped)))])
