@@ -246,7 +246,8 @@ class Executor:
         digests = recorded_digests(action.launches[0], secrets[0], self._lineage)
         record = _record_of(action, self._orders[_key(action)], digests)
         before = action.before
-        begins_again = before is not None and not (action.kind is ActionKind.MOVE and _apart(action, before))
+        runs_on = before if before and action.kind is ActionKind.MOVE and _apart(action, before) else None
+        begins_again = before is not None and runs_on is None
         self._record(
             lambda: self._writer.put(record),
             "was stopped, and not started again" if begins_again else "was not started",
@@ -273,15 +274,18 @@ class Executor:
                 self._sessions.of(self._hosts[place.node]).mark_ready(launch)
         except LlmgwctlError as problem:
             # What a host refused is not begun, and what is there under that name is somebody else's.
-            self._clean_up(action, record, begun - isinstance(problem, StartRefusedError), problem)
+            self._clean_up(action, record, begun - isinstance(problem, StartRefusedError), runs_on, problem)
             raise
         members = tuple(replace(m, boot_id=boot) for m, boot in zip(record.members, boot_ids, strict=True))
         ready = replace(record, members=members, starting=False)
         self._record(lambda: self._writer.put(ready), "was started and is ready, which could not be recorded")
 
-    def _clean_up(self, action: Action, record: ReplicaRecord, begun: int, problem: LlmgwctlError) -> None:
+    def _clean_up(
+        self, action: Action, record: ReplicaRecord, begun: int, runs_on: ReplicaRecord | None, problem: LlmgwctlError
+    ) -> None:
         """Stop the members that a failed start began, and forget it; what can't be cleaned up stays recorded.
 
+        What was to be moved and still runs at its old place is recorded there again.
         A member whose start gave no answer counts as begun: a lost answer is no proof that nothing runs.
         """
         try:
@@ -291,7 +295,7 @@ class Executor:
             problem.detail = f"{problem.detail}\nIt could not be cleaned up either: {second.message}".strip()
             return
         try:
-            self._record(lambda: self._writer.remove(record), "")
+            self._record(lambda: self._writer.put(runs_on) if runs_on else self._writer.remove(record), "")
         except _UnrecordedError:
             problem.detail = f"{problem.detail}\nIt was cleaned up, which could not be recorded.".strip()
 

@@ -53,9 +53,8 @@ def must_reach_some(observation: Observation) -> None:
 
 
 def words_of(node: Node) -> str:
-    """Return a host's name and why it could not be looked at; most reasons begin with the name."""
-    error = node.error or "no reason is known"
-    return error if error.startswith(f"{node.name} (") else f"{node.name}: {error}"
+    """Return a host's name and why it could not be looked at."""
+    return f"{node.name}: {node.error or 'no reason is known'}"
 
 
 def _simulated(host: Host, sessions: Sessions, lineage: str) -> Node:

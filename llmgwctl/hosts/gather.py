@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from llmgwctl.domain.desired import Host
 from llmgwctl.domain.inventory import Node
 from llmgwctl.domain.observation import Observation
 from llmgwctl.errors import LlmgwctlError
+from llmgwctl.hosts.transport import one_line
 
 Probe = Callable[[Host], Node]
 
@@ -115,7 +117,16 @@ class _Work:
 
 def unreachable(host: Host, reason: str) -> Node:
     """Return the row of a host that could not be looked at: unknown, not gone."""
-    return Node(host.name, reachable=False, error=reason, labels=host.labels, fabric=host.fabric)
+    why = _composable(host.name, reason)
+    return Node(host.name, reachable=False, error=why, labels=host.labels, fabric=host.fabric)
+
+
+def _composable(name: str, message: str) -> str:
+    """Return a message as it stands after "host NAME can't be reached": without the name, without a full stop."""
+    text = one_line(message)
+    text = re.sub(rf"^{re.escape(name)}(?:: | \((\S+)\)(?=:? ))", lambda found: found[1] or "", text)
+    text = re.sub(r"^The ", "the ", text)
+    return text.removesuffix(".") if not text.endswith("..") else text
 
 
 def _look(probe: Probe, host: Host) -> Node:

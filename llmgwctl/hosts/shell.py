@@ -15,7 +15,7 @@ from llmgwctl.domain.inventory import Node
 from llmgwctl.domain.launch import LaunchSpec, unfit_for_root
 from llmgwctl.errors import LlmgwctlError
 from llmgwctl.hosts import scripts
-from llmgwctl.hosts.answers import after_mark, answer_of, marked, new_mark
+from llmgwctl.hosts.answers import after_mark, answer_of, marked, new_mark, said_instead
 from llmgwctl.hosts.probe import ProbeRequest, build_script, read_answer
 from llmgwctl.hosts.session import (
     LOG_TAIL_BYTES,
@@ -52,7 +52,16 @@ class ShellSession:
         transport = self._reach()
         sent_at = time.time()
         answer = transport.run(script, timeout_s=self._timeout_s)
-        node = read_answer(answer.stdout, token, probe, self.host, sent_at=sent_at, received_at=time.time())
+        node = read_answer(
+            answer.stdout,
+            token,
+            probe,
+            self.host,
+            errors=answer.stderr,
+            exit_status=answer.exit_status,
+            sent_at=sent_at,
+            received_at=time.time(),
+        )
         self._supervisor = node.supervisor
         return node
 
@@ -144,7 +153,7 @@ class ShellSession:
         done = self._reach().run(marked(script, mark), timeout_s=timeout_s)
         answer = answer_of(done, mark)
         if answer is None:
-            raise LlmgwctlError(f"{self.host.name}: no script can be run there: {_said(done)}")
+            raise LlmgwctlError(f"{self.host.name}: no script can be run there: {said_instead(done)}")
         return answer
 
     def _supervised_by(self) -> str:

@@ -15,6 +15,7 @@ from llmgwctl.domain.desired import Host, SshSettings
 from llmgwctl.hosts import envelope
 from llmgwctl.hosts.http_exchange import authority_of, exchange
 from llmgwctl.hosts.ssh_config import Hop, Routes
+from llmgwctl.hosts.ssh_dial import said
 from llmgwctl.hosts.ssh_keys import KeyRing
 from llmgwctl.hosts.ssh_link import MAX_HANDSHAKES, Link, open_link
 from llmgwctl.hosts.ssh_trust import Trust
@@ -26,6 +27,7 @@ from llmgwctl.hosts.transport import (
     PortClosedError,
     TransportError,
     Trouble,
+    host_words,
 )
 
 CHUNK_BYTES = 65536
@@ -139,9 +141,8 @@ class SshTransport:
                 Trouble.TIMEOUT, f"{link.hop.where}: {place} does not answer within {timeout_s:g} s."
             ) from None
         except (OSError, EOFError, paramiko.SSHException, http.client.HTTPException) as problem:
-            words = str(problem) or type(problem).__name__
             raise TransportError(
-                Trouble.PROTOCOL, f"{link.hop.where}: {place} gives no HTTP answer: {words}."
+                Trouble.PROTOCOL, f"{link.hop.where}: {place} gives no HTTP answer: {said(problem)}."
             ) from None
 
     def close(self) -> None:
@@ -205,7 +206,7 @@ class SshTransport:
                 return None
             if time.monotonic() >= deadline:
                 raise _late(link, timeout_s) from None
-            raise TransportError(Trouble.CLOSED, f"{link.hop.where} opens no session: {problem}.") from None
+            raise TransportError(Trouble.CLOSED, f"{link.hop.where} opens no session: {said(problem)}.") from None
 
     def _finish(self, link: Link, channel: paramiko.Channel, deadline: float, timeout_s: float) -> Completed:
         out, err, size = [], [], 0
@@ -232,7 +233,7 @@ class SshTransport:
             err.append(channel.recv_stderr(CHUNK_BYTES))
         errors = b"".join(err)
         if self._host.sudo and status == 1 and errors.startswith(b"sudo:"):
-            words = errors.decode("utf-8", "replace").strip().splitlines()[0]
+            words = host_words(errors.strip().split(b"\n")[0]).rstrip(".")
             raise TransportError(
                 Trouble.AUTH, f"{link.hop.where}: {words}. `sudo: true` needs NOPASSWD for {link.hop.user} in sudoers."
             )
@@ -298,4 +299,5 @@ def _late(link: Link, timeout_s: float) -> TransportError:
 
 
 def _cut(link: Link) -> TransportError:
-    return TransportError(Trouble.CLOSED, f"{link.hop.where}: the connection broke while it was in use.")
+    told = f" (the server: {link.protocol.farewell})" if link.protocol.farewell else ""
+    return TransportError(Trouble.CLOSED, f"{link.hop.where}: the connection broke while it was in use{told}.")

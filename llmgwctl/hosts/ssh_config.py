@@ -13,6 +13,7 @@ from pathlib import Path
 import paramiko
 
 from llmgwctl.domain.desired import Host, SshSettings
+from llmgwctl.hosts.ssh_canonical import ClientConfig
 from llmgwctl.hosts.transport import TransportError, Trouble
 
 MAX_JUMPS = 8
@@ -42,9 +43,9 @@ class Hop:
 
     @property
     def where(self) -> str:
-        """Return name, address, port and user for a message."""
+        """Return name, user, address and port for a message."""
         place = f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
-        return f"{self.label} ({place}, user {self.user})"
+        return f"{self.label} ({self.user}@{place})"
 
 
 class Routes:
@@ -121,7 +122,7 @@ class Routes:
         return str(found) if found else None
 
     def _parsed(self, lines: Iterable[str]) -> paramiko.SSHConfig:
-        config = paramiko.SSHConfig()
+        config = ClientConfig()
         try:
             config.parse(lines)
         except (paramiko.SSHException, ValueError) as problem:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
+import threading
 import time
 from typing import Protocol
 
@@ -12,30 +14,59 @@ import paramiko
 
 from llmgwctl.hosts.http_exchange import authority_of
 from llmgwctl.hosts.ssh_config import Hop
-from llmgwctl.hosts.transport import TransportError, Trouble
+from llmgwctl.hosts.transport import TransportError, Trouble, host_words
 
 DEAD_PEER_MS = 60_000
+PROXY_END_S = 0.5
+PROXY_WORDS_BYTES = 4096
+_CANNOT_RUN = (126, 127)
+"""What a shell exits with where a command can't be run or isn't there."""
 
 
 class DroppedError(Exception):
-    """The server closed the connection before the login: it may have too many at once."""
+    """The server closed the connection before the login: it may have too many at once.
+
+    Another try is useless where it is `for_good`.
+    """
+
+    for_good = False
+
+
+class ProxyEndedError(DroppedError):
+    """The proxy command failed before the server said a word."""
+
+    def __init__(self, status: int, words: str) -> None:
+        how = f"ended with exit status {status}" if status >= 0 else f"was killed by signal {-status}"
+        super().__init__(f"{how}: {words}" if words else f"{how} without a word")
+        self.for_good = status in _CANNOT_RUN
 
 
 class Jump(Protocol):
     """A connection that is logged in at the jump host."""
 
     hop: Hop
-    protocol: paramiko.Transport
+
+    @property
+    def protocol(self) -> paramiko.Transport:
+        """Return what carries its channels."""
+        ...
 
 
 class Wire:
     """What carries a connection: a socket, a channel of a jump host, or a proxy command."""
 
-    def __init__(
-        self, carrier: socket.socket | paramiko.Channel, process: subprocess.Popen[bytes] | None = None
-    ) -> None:
+    def __init__(self, carrier: socket.socket | paramiko.Channel, proxy: _Proxy | None = None) -> None:
         self.carrier = carrier
-        self._process = process
+        self._proxy = proxy
+
+    def drop(self, words: str) -> DroppedError:
+        """Return why the connection ended before the server said a word."""
+        status = self._proxy.status() if self._proxy else None
+        return ProxyEndedError(status, self.proxy_words()) if status else DroppedError(words)
+
+    def proxy_words(self) -> str:
+        """Return the last line of the proxy command's error output."""
+        return self._proxy.words() if self._proxy else ""
 
     def shut(self) -> None:
         """Close it so that a thread that reads from it wakes up at once."""
@@ -44,9 +75,48 @@ class Wire:
                 self.carrier.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             self.carrier.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        if self._proxy is not None:
+            self._proxy.kill()
+
+
+class _Proxy:
+    """A proxy command; what it says is read all the time, or it would wait for a reader, and its end is kept."""
+
+    def __init__(self, command: str, carrier: socket.socket) -> None:
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", f"exec {command}"],
+            stdin=carrier.fileno(),
+            stdout=carrier.fileno(),
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._last = b""
+        self._reader = threading.Thread(target=self._read, name="proxy", daemon=True)
+        self._reader.start()
+
+    def status(self) -> int | None:
+        """Return its exit status, negative where a signal killed it; None where it still runs."""
+        try:
+            return self._process.wait(PROXY_END_S)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def words(self) -> str:
+        if self._process.poll() is not None:
+            self._reader.join(PROXY_END_S)  # what it started may hold the pipe open
+        lines = [line for line in self._last.splitlines() if line.strip()]
+        return host_words(lines[-1]).rstrip(".") if lines else ""
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _read(self) -> None:
+        pipe = self._process.stderr
+        assert pipe is not None
+        with pipe:
+            while data := os.read(pipe.fileno(), PROXY_WORDS_BYTES):
+                self._last = (self._last + data)[-PROXY_WORDS_BYTES:]
 
 
 def dial(hop: Hop, via: Jump | None, deadline: float) -> Wire:
@@ -59,14 +129,7 @@ def dial(hop: Hop, via: Jump | None, deadline: float) -> Wire:
     if hop.proxy_command:
         ours, theirs = socket.socketpair()
         with theirs:
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", f"exec {hop.proxy_command}"],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        return Wire(ours, process)
+            return Wire(ours, _Proxy(hop.proxy_command, theirs))
     return Wire(_dial_directly(hop, deadline))
 
 
@@ -108,7 +171,7 @@ def _dial_through(hop: Hop, via: Jump, deadline: float) -> Wire:
         why = (
             "does not allow forwarding (AllowTcpForwarding, PermitOpen)"
             if refusal.code == 1
-            else f"can't connect to {authority_of(hop.address, hop.port)} ({refusal.text})"
+            else f"can't connect to {authority_of(hop.address, hop.port)} ({host_words(refusal.text)})"
         )
         raise TransportError(Trouble.JUMP, f"{hop.where}: the jump host {via.hop.where} {why}.") from None
     except (paramiko.SSHException, EOFError, OSError) as problem:
@@ -133,7 +196,7 @@ def _not_connected(hop: Hop, problem: OSError) -> TransportError | DroppedError:
 
 
 def said(problem: BaseException | None) -> str:
-    """Return an exception's words, without numbers and without nothing."""
+    """Return an exception's words, without numbers and without nothing; a part of them may be the host's."""
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror
-    return str(problem).strip().rstrip(".") or (type(problem).__name__ if problem else "it ended without a word")
+    return host_words(str(problem)).rstrip(".") or (type(problem).__name__ if problem else "it ended without a word")

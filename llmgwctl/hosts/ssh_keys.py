@@ -6,17 +6,21 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import paramiko
 
 from llmgwctl.hosts.known_hosts import fingerprint, type_of
 from llmgwctl.hosts.ssh_config import Hop
+from llmgwctl.hosts.ssh_public import Public, public_of
+from llmgwctl.hosts.transport import host_words
 
 USUAL_FILES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 AGENT_TIMEOUT_S = 30.0
+_REQUEST_IDENTITIES, _IDENTITIES_ANSWER = 11, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class KeyRing:
 
     def __init__(self) -> None:
         self._files: dict[str, Identity | str] = {}
-        self._publics: dict[str, bytes] = {}
+        self._publics: dict[str, Public] = {}
         self._agents: dict[str, _Agent | None] = {}
         self._accepted: dict[tuple[str, ...], Identity] = {}
         self._lock = threading.Lock()
@@ -48,15 +52,14 @@ class KeyRing:
             found: list[Identity] = [accepted] if accepted else []
             problems: list[str] = []
             held = self._held(hop)
-            named = [os.path.expanduser(f) for f in hop.identity_files or USUAL_FILES]
-            wanted = {blob for f in named if (blob := self._public(f))}
-            found += [i for i in held if i.key.asbytes() in wanted]
+            named = [os.path.expanduser(f) for f in hop.identity_files or USUAL_FILES if f.lower() != "none"]
+            found += [i for f in named for i in _chosen(self._public(f), held)]
             if not hop.identities_only:
                 found += held
-            in_agent = {i.key.asbytes() for i in held}
+            in_agent = {_held_blob(i.key) for i in held}
             for file in named:
                 # A key that the agent holds may be encrypted on disk; the file then is not needed.
-                if self._public(file) not in in_agent:
+                if self._public(file).key not in in_agent:
                     loaded = self._load(file, needed=bool(hop.identity_files))
                     if isinstance(loaded, Identity):
                         found.append(loaded)
@@ -91,14 +94,14 @@ class KeyRing:
         keys = agent.get_keys() if agent else ()
         return [Identity(key, f"the agent ({key.comment})" if key.comment else "the agent") for key in keys]
 
-    def _public(self, file: str) -> bytes:
+    def _public(self, file: str) -> Public:
         if file not in self._publics:
-            self._publics[file] = _public_half(file)
+            self._publics[file] = public_of(file)
         return self._publics[file]
 
     def _load(self, file: str, *, needed: bool) -> Identity | str:
         if file not in self._files:
-            self._files[file] = _load(file, needed=needed)
+            self._files[file] = _load(file, self._public(file), needed=needed)
         return self._files[file]
 
 
@@ -112,7 +115,7 @@ class _Agent(paramiko.agent.AgentSSH):
         connection.settimeout(AGENT_TIMEOUT_S)
         try:
             connection.connect(path)
-            self._connect(connection)  # type: ignore[attr-defined]
+            self._connect(connection)
         except BaseException:
             connection.close()
             raise
@@ -120,15 +123,50 @@ class _Agent(paramiko.agent.AgentSSH):
     def close(self) -> None:
         self._close()  # type: ignore[attr-defined]
 
+    def _connect(self, connection: socket.socket) -> None:
+        """Ask for the keys. paramiko's own way trips over a comment that is no UTF-8, and over one bad key."""
+        self._conn = connection
+        kind, answer = self._send_message(bytes([_REQUEST_IDENTITIES]))
+        if kind != _IDENTITIES_ANSWER:
+            raise paramiko.SSHException("the agent tells no keys")
+        keys = []
+        for _ in range(answer.get_int()):
+            blob, comment = answer.get_binary(), host_words(answer.get_binary(), 80)
+            with contextlib.suppress(ValueError, paramiko.SSHException):
+                keys.append(paramiko.AgentKey(self, blob, comment))
+        self._keys = tuple(keys)
+
     def _send_message(self, msg: object) -> tuple[int, paramiko.Message]:
         with self._turn:
             answer: tuple[int, paramiko.Message] = super()._send_message(msg)  # type: ignore[misc]
             return answer
 
 
-def _load(file: str, *, needed: bool) -> Identity | str:
+def _chosen(public: Public, held: Sequence[Identity]) -> list[Identity]:
+    """Return the agent's keys that a file names, with the certificate that lies beside it."""
+    certificate = public.certificate
+    chosen = []
+    for identity in held:
+        blob = _held_blob(identity.key)
+        if certificate and blob == public.key:
+            # A copy: the agent's own key stays one without a certificate.
+            held_key: Any = identity.key
+            certified: Any = paramiko.AgentKey(held_key.agent, blob, held_key.comment)
+            certified.public_blob = certificate
+            chosen.append(Identity(certified, identity.origin))
+        if blob == public.key or (certificate and blob == certificate.key_blob):
+            chosen.append(identity)
+    return chosen
+
+
+def _load(file: str, public: Public, *, needed: bool) -> Identity | str:
     if not Path(file).exists():
+        if public.key:
+            return f"{file} does not exist, and the agent does not hold the key of {file}.pub"
         return f"{file} does not exist" if needed else ""
+    if public.alone:
+        private = file.removesuffix(".pub")
+        return f"{file} is a public key that the agent does not hold (ssh-add {private} gives it to the agent)"
     try:
         return Identity(paramiko.PKey.from_path(file), file)
     except (paramiko.PasswordRequiredException, TypeError):
@@ -141,15 +179,9 @@ def _load(file: str, *, needed: bool) -> Identity | str:
         return f"{file} can't be used ({type(problem).__name__})"
 
 
-def _public_half(file: str) -> bytes:
-    with contextlib.suppress(OSError, ValueError, paramiko.SSHException):
-        for line in _public_lines(Path(file + ".pub")):
-            return paramiko.pkey.PublicBlob.from_string(line).key_blob
-    return b""
-
-
-def _public_lines(path: Path) -> Iterator[str]:
-    yield from (line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip())
+def _held_blob(key: paramiko.PKey) -> bytes:
+    """Return the public half by which the agent calls its key."""
+    return bytes(getattr(key, "blob", None) or key.asbytes())
 
 
 def _what_is_shown(key: paramiko.PKey) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -57,14 +58,18 @@ class Trouble(Enum):
     CLOSED = "closed"
     COMMAND_TIMEOUT = "command_timeout"
     JUMP = "jump"
+    PROXY = "proxy"
     CONFIG = "config"
 
 
 class TransportError(UnreachableError):
-    """A host cannot be reached, refuses us or does not answer; the message says where and what to do."""
+    """A host cannot be reached, refuses us or does not answer; the message says where and what to do.
+
+    It is one line without control characters, whatever parts of it a host, a proxy or a file has sent.
+    """
 
     def __init__(self, trouble: Trouble, message: str) -> None:
-        super().__init__(message)
+        super().__init__(one_line(message))
         self.trouble = trouble
 
     @property
@@ -75,6 +80,23 @@ class TransportError(UnreachableError):
 
 class PortClosedError(LlmgwctlError):
     """Nothing listens on that port of the host (yet): an engine that still loads, or one that ended."""
+
+
+def host_words(words: str | bytes, longest: int = 200) -> str:
+    """Return what a host or a command said, on one line, cut to a readable length, unable to steer a terminal."""
+    # Cut before too, so that a flood costs nothing.
+    text = words.decode("utf-8", "replace") if isinstance(words, bytes) else words
+    text = one_line(text[: longest * 20])
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def one_line(text: str) -> str:
+    """Return a text on one line: colours are left out, every other control character is a question mark."""
+    text = " ".join(_ESCAPE_CODE.sub("", text).split())
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
+_ESCAPE_CODE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
 class Transport(Protocol):

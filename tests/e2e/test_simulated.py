@@ -444,3 +444,23 @@ def test_a_destroy_that_could_not_look_everywhere_is_incomplete(program):
         assert "1 of ours can't be seen" in left.stderr
     events = program.run("destroy", "--auto-approve", "--json", code=7).stdout.splitlines()
     assert json.loads(events[-1])["deferred"] == 1
+
+
+def test_a_move_that_fails_leaves_the_replica_where_it_is(program):
+    """It still runs at its old place, and the state still says so."""
+    program.write({"hosts": [host("s1")], "models": [model("m")]})
+    program.run("apply", "--auto-approve")
+    before = program.status()["m/0"]
+    drained = {**host("s1"), "drain": True}
+    program.write({"hosts": [drained, host("s2", fail_start=["m"])], "models": [model("m")]})
+    assert [c[:2] for c in program.changes()] == [("move", "m/0")]
+    program.run("apply", "--auto-approve", code=7)
+    after = program.status()["m/0"]
+    assert (after["node"], after["phase"], after["gpus"]) == ("s1", "ready", before["gpus"])
+    state = json.loads((program.directory / "llmgwctl.state.json").read_text())
+    assert [m["node"] for m in state["replicas"]["m/0"]["members"]] == ["s1"]
+    assert program.changes() == [("move", "m/0", "drained")]
+    program.write({"hosts": [drained, host("s2")], "models": [model("m")]})
+    program.run("apply", "--auto-approve")
+    assert program.status()["m/0"]["node"] == "s2"
+    assert program.changes() == []

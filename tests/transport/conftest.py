@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import signal
+import socket
+import subprocess
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +19,7 @@ from support.sshd import SSHD, Sshd, make_key, plain_user
 
 from llmgwctl.domain.desired import Host, SshSettings
 from llmgwctl.hosts.ssh import SshConnector, SshTransport
+from llmgwctl.hosts.transport import TransportError
 
 
 class Client:
@@ -88,3 +96,48 @@ def server(serve: Callable[..., Sshd], client: Client) -> Sshd:
     made = serve()
     client.trust(made)
     return made
+
+
+@pytest.fixture
+def agent(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    if shutil.which("ssh-agent") is None:
+        pytest.skip("ssh-agent is not installed")
+    said = subprocess.run(["ssh-agent", "-a", tmp_path / "a"], check=True, capture_output=True, text=True).stdout
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "a"))
+    yield
+    os.kill(int(re.search(r"SSH_AGENT_PID=(\d+)", said).group(1)), signal.SIGTERM)
+
+
+def failure(transport, timeout_s: float = 20) -> TransportError:
+    with pytest.raises(TransportError) as caught:
+        transport.run("echo unreachable", timeout_s=timeout_s)
+    assert "Traceback" not in caught.value.message
+    return caught.value
+
+
+@contextmanager
+def listener(behave: Callable[[socket.socket], None]) -> Iterator[int]:
+    """Accept connections and do the given thing with each."""
+    stop = threading.Event()
+    kept = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.1)
+
+        def accept() -> None:
+            while not stop.is_set():
+                try:
+                    connection, _ = server.accept()
+                except TimeoutError:
+                    continue
+                kept.append(connection)
+                behave(connection)
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            stop.set()
+            thread.join()
+            for connection in kept:
+                connection.close()

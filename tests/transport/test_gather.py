@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
 from llmgwctl.domain.desired import Host
 from llmgwctl.domain.inventory import Node
 from llmgwctl.errors import LlmgwctlError
@@ -45,6 +47,27 @@ def test_failures_become_rows_with_the_reason():
     found = gather(hosts("a", "b"), probe, workers=2, deadline_s=5, taken_at=AT)
     assert [n.error for n in found.nodes] == ["the plain reason", "unexpected ZeroDivisionError: by zero"]
     assert all(not n.reachable and n.labels == (("zone", "a"),) and n.fabric == "ib-1" for n in found.nodes)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("a (llm@10.0.0.1:22) does not answer: down, or away.", "llm@10.0.0.1:22 does not answer: down, or away"),
+        ("a ([::1]:22): there is no key. Use ssh-add.", "[::1]:22: there is no key. Use ssh-add"),
+        ("a: the probe printed nothing.", "the probe printed nothing"),
+        ("The jump host can't be used: b (llm@b:22) is away.", "the jump host can't be used: b (llm@b:22) is away"),
+        ("ab (llm@b:22) is away...", "ab (llm@b:22) is away..."),
+        ("a: it said \x1b[31mred\x1b[0m\x07\nand \u202emore.", "it said red? and ?more"),
+    ],
+)
+def test_a_reason_fits_into_a_sentence_about_its_host(message: str, reason: str):
+    """It tells the host's name no second time, ends without a full stop, and is one line that steers no terminal."""
+
+    def probe(host: Host) -> Node:
+        raise LlmgwctlError(message)
+
+    found = gather(hosts("a"), probe, workers=1, deadline_s=5, taken_at=AT)
+    assert found.nodes[0].error == reason
 
 
 def test_hung_hosts_do_not_starve_the_others():

@@ -2,60 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.sshd import Sshd, free_port, make_key
 
 from llmgwctl.domain.desired import Host
-from llmgwctl.hosts.transport import TransportError
-from transport.conftest import Client
+from transport.conftest import Client, failure, listener
 
 pytestmark = pytest.mark.sshd
-
-
-def failure(transport, timeout_s: float = 20) -> TransportError:
-    with pytest.raises(TransportError) as caught:
-        transport.run("echo unreachable", timeout_s=timeout_s)
-    assert "Traceback" not in caught.value.message
-    return caught.value
-
-
-@contextmanager
-def listener(behave: Callable[[socket.socket], None]) -> Iterator[int]:
-    """Accept connections and do the given thing with each."""
-    stop = threading.Event()
-    kept = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0.1)
-
-        def accept() -> None:
-            while not stop.is_set():
-                try:
-                    connection, _ = server.accept()
-                except TimeoutError:
-                    continue
-                kept.append(connection)
-                behave(connection)
-
-        thread = threading.Thread(target=accept)
-        thread.start()
-        try:
-            yield server.getsockname()[1]
-        finally:
-            stop.set()
-            thread.join()
-            for connection in kept:
-                connection.close()
 
 
 def test_a_good_login_runs_a_script(client: Client, server: Sshd):
@@ -192,16 +152,6 @@ def test_a_user_certificate_logs_in(client: Client, server: Sshd, tmp_path: Path
     server.authorized_keys.write_text("")
     server.authorize(authority, "cert-authority")
     assert client.to(server).run("echo hi", timeout_s=20).stdout == b"hi\n"
-
-
-@pytest.fixture
-def agent(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if shutil.which("ssh-agent") is None:
-        pytest.skip("ssh-agent is not installed")
-    said = subprocess.run(["ssh-agent", "-a", tmp_path / "a"], check=True, capture_output=True, text=True).stdout
-    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "a"))
-    yield
-    os.kill(int(re.search(r"SSH_AGENT_PID=(\d+)", said).group(1)), signal.SIGTERM)
 
 
 @pytest.mark.usefixtures("agent")

@@ -26,15 +26,18 @@ def read_answer(
     request: ProbeRequest,
     host: Host,
     *,
+    errors: bytes = b"",
+    exit_status: int = 0,
     sent_at: float | None = None,
     received_at: float | None = None,
 ) -> Node:
     """Return the node that answered `build_script(request, token)`.
 
-    Text outside of the marks is ignored. `sent_at` and `received_at` are this machine's clock, for the difference.
+    Text outside of the marks is ignored; `errors` and `exit_status` are told where there is no answer. `sent_at` and
+    `received_at` are this machine's clock, for the difference.
     Raises ProbeError where the answer is none, or is cut.
     """
-    found = sections(answer, token, host.name)
+    found = sections(answer, token, host.name, errors, exit_status)
     base = facts.read_base(found["base"])
     files = facts.read_files(found.get("files", Section("")))
     memory_mib, available_mib, memory_warning = facts.memory(files)
