@@ -19,6 +19,7 @@ from llmgwctl.domain.state import MemberRecord, ReplicaRecord
 from llmgwctl.errors import LlmgwctlError, StateError
 from llmgwctl.hosts.session import Life, StartError, StartOrder, StartRefusedError
 from llmgwctl.hosts.sessions import Sessions
+from llmgwctl.planner.sequence import awaited
 from llmgwctl.store.statefile import StateWriter
 
 LOG_LINES = 20
@@ -28,7 +29,17 @@ _ABORT_PATIENCE_S = 2.0
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.1, 2.0
 
 
-_Finished = queue.SimpleQueue[tuple[Action, Failure | None]]
+_Finished = queue.SimpleQueue[tuple[int, Failure | None]]
+
+
+@dataclass(slots=True)
+class _Work:
+    """A plan's actions, by their places; `waiting` ones aren't begun, and `unsettled` ones hold up what awaits them."""
+
+    actions: Sequence[Action]
+    awaited: Sequence[set[int]]
+    waiting: list[int]
+    unsettled: set[int]
 
 
 @dataclass(slots=True)
@@ -82,16 +93,16 @@ class Executor:
     def run(self, plan: Plan, parallelism: int) -> Outcome:
         """Do every action of a plan; returns when all are done, failed or skipped, or when the user can't wait."""
         outcome = Outcome()
-        waiting = list(plan.changes())
-        unsettled = {a.replica for a in waiting}
-        failed: set[str] = set()
-        running: dict[str, Action] = {}
+        actions = list(plan.changes())
+        work = _Work(actions, awaited(actions), list(range(len(actions))), set(range(len(actions))))
+        failed: set[int] = set()
+        running: dict[int, Action] = {}
         finished: _Finished = queue.SimpleQueue()
-        while waiting or running:
+        while work.waiting or running:
             if failed or self._ending:
-                waiting = self._skip(waiting, failed, unsettled, outcome)
+                self._skip(work, failed, outcome)
             if not self._ending:
-                waiting = self._submit(waiting, unsettled, running, parallelism, finished)
+                self._submit(work, running, parallelism, finished)
             if not running:
                 continue
             result = self._next(finished)
@@ -100,13 +111,13 @@ class Executor:
                     Failure(a, f"{a.replica} was interrupted; what was begun is recorded") for a in running.values()
                 ]
                 break
-            action, failure = result
-            del running[_key(action)]
-            unsettled.discard(action.replica)
+            place, failure = result
+            del running[place]
+            work.unsettled.discard(place)
             if failure is None:
-                outcome.done.append(action)
+                outcome.done.append(actions[place])
             else:
-                failed.add(action.replica)
+                failed.add(place)
                 outcome.failures.append(failure)
         with self._lock:
             self._over = True
@@ -119,50 +130,45 @@ class Executor:
         """Whether nothing more may be begun."""
         return self._unsaved is not None or self._interrupts.stopping.is_set()
 
-    def _skip(self, waiting: list[Action], failed: set[str], unsettled: set[str], outcome: Outcome) -> list[Action]:
+    def _skip(self, work: _Work, failed: set[int], outcome: Outcome) -> None:
         """Drop what can't be begun any more."""
         left = []
-        for action in waiting:
-            blocked = [w for w in action.waits_for if w in failed]
+        for place in work.waiting:
+            action = work.actions[place]
+            blocked = sorted(work.awaited[place] & failed)
             if blocked or self._ending:
                 ending = "the state can't be written" if self._unsaved else "interrupted"
-                why = f"{blocked[0]} failed" if blocked else ending
+                why = f"{work.actions[blocked[0]].replica} failed" if blocked else ending
                 with self._lock:
                     self._report.skipped(action, why)
                 outcome.skipped.append(action)
-                unsettled.discard(action.replica)
-                failed.add(action.replica)
+                work.unsettled.discard(place)
+                failed.add(place)
             else:
-                left.append(action)
-        return left
+                left.append(place)
+        work.waiting = left
 
-    def _submit(
-        self,
-        waiting: list[Action],
-        unsettled: set[str],
-        running: dict[str, Action],
-        parallelism: int,
-        finished: _Finished,
-    ) -> list[Action]:
+    def _submit(self, work: _Work, running: dict[int, Action], parallelism: int, finished: _Finished) -> None:
         """Begin what has nothing to wait for, in the plan's order; never more than can run at once.
 
         The threads are daemons: one that hangs on a dead host must not hold up the end of the program.
         """
-        left: list[Action] = []
-        for position, action in enumerate(waiting):
+        left: list[int] = []
+        for position, place in enumerate(work.waiting):
             if len(running) >= parallelism:
-                return left + waiting[position:]
-            if any(w in unsettled and w != action.replica for w in action.waits_for):
-                left.append(action)
+                left += work.waiting[position:]
+                break
+            if work.awaited[place] & work.unsettled:
+                left.append(place)
                 continue
-            running[_key(action)] = action
+            action = running[place] = work.actions[place]
             if action.starts:  # counted here, in the plan's order, not as the threads happen to run
                 self._order += 1
-                self._orders[_key(action)] = self._order
-            threading.Thread(target=self._run_one, args=(action, finished), daemon=True).start()
-        return left
+                self._orders[action.replica] = self._order
+            threading.Thread(target=self._run_one, args=(place, action, finished), daemon=True).start()
+        work.waiting = left
 
-    def _next(self, finished: _Finished) -> tuple[Action, Failure | None] | None:
+    def _next(self, finished: _Finished) -> tuple[int, Failure | None] | None:
         """Return the next result; None when the user interrupted twice and has waited long enough."""
         deadline: float | None = None
         while True:
@@ -175,7 +181,7 @@ class Executor:
             if time.monotonic() > deadline:
                 return None
 
-    def _run_one(self, action: Action, finished: _Finished) -> None:
+    def _run_one(self, place: int, action: Action, finished: _Finished) -> None:
         begun = time.monotonic()
         self._tell(lambda: self._report.begun(action))
         failure: Failure | None = None
@@ -196,7 +202,7 @@ class Executor:
         else:
             told = failure
             self._tell(lambda: self._report.failed(told, elapsed_s))
-        finished.put((action, failure))
+        finished.put((place, failure))
 
     def _tell(self, tell: Callable[[], None]) -> None:
         with self._lock:
@@ -244,7 +250,7 @@ class Executor:
         """Record the intent, start every member, wait until the head serves, record the result."""
         secrets = [self._secrets.of_launch(launch) for launch in action.launches]
         digests = recorded_digests(action.launches[0], secrets[0], self._lineage)
-        record = _record_of(action, self._orders[_key(action)], digests)
+        record = _record_of(action, self._orders[action.replica], digests)
         before = action.before
         runs_on = before if before and action.kind is ActionKind.MOVE and _apart(action, before) else None
         begins_again = before is not None and runs_on is None
@@ -332,10 +338,6 @@ class Executor:
         log = self._sessions.of(self._hosts[node]).log_tail(launch.root, launch.folder, LOG_LINES, LOG_BYTES)
         detail = f"The last lines of its log:\n{log.rstrip()}" if log.strip() else "It logged nothing."
         return StartError(f"{action.replica} on {node} {what}", detail)
-
-
-def _key(action: Action) -> str:
-    return f"{action.replica}@{action.placement[0].node if action.placement else ''}"
 
 
 def _apart(action: Action, record: ReplicaRecord) -> bool:

@@ -97,12 +97,16 @@ class Yield:
 
 @dataclass(slots=True)
 class Admitted:
-    """The outcome: who starts, who is refused, who gave way, and what each start has to wait for."""
+    """The outcome: who starts, who is refused, who gave way, and what each start has to wait for.
+
+    Those `apart` stop in an action of their own, before the one that starts them again.
+    """
 
     starts: dict[str, Start] = field(default_factory=dict)
     refused: dict[str, Candidate] = field(default_factory=dict)
     yields: dict[str, Yield] = field(default_factory=dict)
     waits: dict[str, set[str]] = field(default_factory=dict)
+    apart: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -369,20 +373,15 @@ class Admission:
     def _wait(self) -> None:
         """Work out what each start has to wait for.
 
-        Two victims that would each need the other's room first can't both move: the less important one stops for good.
+        Where a victim's new place needs the room of somebody who needs the victim's old one, it stops first and starts
+        in an action of its own.
         """
-        while True:
-            waits = self._waits()
-            circle = _circle(waits)
-            movers = [r for r in circle if self.out.starts[r].candidate.victim]
+        self.out.waits = waits = self._waits()
+        while circle := _circle(waits, self.out.apart):
+            movers = [r for r in circle if self.out.starts[r].candidate.victim and r not in self.out.apart]
             if not movers:
-                self.out.waits = waits
-                return
-            loser = max(movers, key=lambda r: self.ledger.importance(self.ledger.holdings[r]))
-            self.ledger.remove(loser)
-            start = self.out.starts.pop(loser)
-            packing.give_back(self.fleet, [(start.profile, start.ports, start.seats)])
-            self.out.refused[loser] = start.candidate
+                raise AssertionError(f"starts wait for each other in a circle: {sorted(circle)}")
+            self.out.apart.add(max(movers, key=lambda r: self.ledger.importance(self.ledger.holdings[r])))
 
     def _waits(self) -> dict[str, set[str]]:
         needs = waits_of({r: s.places for r, s in self.out.starts.items()}, self.stops, self.rooms)
@@ -425,9 +424,9 @@ def places_of(record: ReplicaRecord) -> tuple[Place, ...]:
     return tuple(Place(m.node, m.gpus, ports_of(m), record.millicores, record.memory_mib) for m in record.members)
 
 
-def _circle(waits: Mapping[str, set[str]]) -> set[str]:
+def _circle(waits: Mapping[str, set[str]], apart: Collection[str]) -> set[str]:
     """Return those that wait for each other in a circle, or for one that does; nothing where there is an order."""
-    left = {replica: {w for w in on if w in waits} for replica, on in waits.items()}
+    left = {replica: {w for w in on if w in waits and w not in apart} for replica, on in waits.items()}
     while True:
         ready = {replica for replica, on in left.items() if not on}
         if not ready:

@@ -220,13 +220,15 @@ class _Deciding:
     def _tell(self, admitted: Admitted) -> None:
         for replica, gone in admitted.yields.items():
             self.staying.pop(replica, None)
-            if replica not in admitted.starts:
+            if replica not in admitted.starts or replica in admitted.apart:
                 self._refuse_protected(gone.record, gone.reason)
                 self._note(ActionKind.STOP, gone.record, gone.reason)
         for record, reason in self.staying.values():
             self._note(ActionKind.KEEP, record, reason, self.models.get(record.model))
         for replica, start in admitted.starts.items():
-            self._started(start, tuple(sorted(admitted.waits[replica])))
+            anew = replace(start.candidate, record=None, running=False, victim=False)
+            told = replace(start, candidate=anew) if replica in admitted.apart else start
+            self._started(told, tuple(sorted(admitted.waits[replica])))
         self._refused(admitted)
         self._stand()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from llmgwctl.domain.plan import Action, ActionKind
 from llmgwctl.planner.naming import model_of
@@ -21,19 +21,40 @@ _STAGE = {
 def in_safe_order(actions: Iterable[Action]) -> tuple[Action, ...]:
     """Return the actions by kind and name, each after all that it waits for.
 
-    `waits_for` only ever names what was seated earlier, so it has no cycles; a violation is told by check_plan.
+    A replica that stops in one action and starts again in another is waited for in the first. There are no circles; a
+    violation is told by check_plan.
     """
     ordered = sorted(actions, key=_key)
-    waiting = {a.replica for a in ordered if a.changes}
+    first: dict[str, list[int]] = {}
+    for place, action in enumerate(ordered):
+        if action.changes:
+            first.setdefault(action.replica, []).append(place)
+    waiting = {place: _awaited(place, action, first) for place, action in enumerate(ordered)}
     done: list[Action] = []
-    while ordered:
-        ready = [a for a in ordered if not any(w in waiting and w != a.replica for w in a.waits_for)]
-        ready = ready or ordered
-        done += ready
-        chosen = {id(a) for a in ready}
-        waiting -= {a.replica for a in ready}
-        ordered = [a for a in ordered if id(a) not in chosen]
+    while waiting:
+        ready = [place for place, on in waiting.items() if not on & waiting.keys()] or list(waiting)
+        done += [ordered[place] for place in ready]
+        for place in ready:
+            del waiting[place]
     return tuple(done)
+
+
+def awaited(actions: Sequence[Action]) -> list[set[int]]:
+    """Return, for each action of a plan, the earlier ones that must be done before it, by their places."""
+    places: dict[str, list[int]] = {}
+    on = []
+    for place, action in enumerate(actions):
+        names = (*action.waits_for, action.replica)
+        on.append({p for name in names for p in places.get(name, ())})
+        if action.changes:
+            places.setdefault(action.replica, []).append(place)
+    return on
+
+
+def _awaited(place: int, action: Action, first: dict[str, list[int]]) -> set[int]:
+    own = first.get(action.replica, [])[:1] if action.changes else []
+    others = [first[name][0] for name in action.waits_for if name in first and name != action.replica]
+    return {p for p in (*own, *others) if p != place}
 
 
 def _key(action: Action) -> tuple[int, str, int, str]:
