@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
-from llmgwctl.hosts.transport import Completed, host_words
+from llmgwctl.hosts.transport import Completed, last_words
 
 
 def new_mark() -> str:
@@ -29,9 +29,9 @@ def answer_of(done: Completed, mark: str) -> Completed | None:
 
 def said_instead(done: Completed) -> str:
     """Return what a host said, and how its shell ended, where the script has not begun."""
-    words = [host_words(lines[0]) for stream in (done.stdout, done.stderr) if (lines := stream.strip().splitlines())]
+    words = last_words(done.stdout, done.stderr)
     how = f"exit status {done.exit_status}"
-    return f"{'; '.join(words)} ({how})" if words else f"{how} without a word"
+    return f"{words} ({how})" if words else f"{how} without a word"
 
 
 def after_mark(on_data: Callable[[bytes], None], mark: str) -> Callable[[bytes], None]:

@@ -280,7 +280,9 @@ def _send(link: Link, channel: paramiko.Channel, text: bytes, deadline: float, t
     except TimeoutError:
         raise _late(link, timeout_s) from None
     except (EOFError, OSError, paramiko.SSHException):
-        raise _cut(link) from None
+        # A login shell that starts nothing has ended by now; what it said, and how it ended, is still to be read.
+        if not link.alive:
+            raise _cut(link) from None
 
 
 def _receive(channel: paramiko.Channel, timeout_s: float) -> bytes | None:

@@ -90,6 +90,14 @@ def host_words(words: str | bytes, longest: int = 200) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
+def last_words(*streams: str | bytes, longest: int = 200) -> str:
+    """Return the end of what was printed on each stream, on one line: greetings come first, reasons last."""
+    texts = (s.decode("utf-8", "replace") if isinstance(s, bytes) else s for s in streams)
+    told = (one_line(text[-longest * 20 :]) for text in texts)
+    ends = (words if len(words) <= longest else "…" + words[1 - longest :] for words in told if words)
+    return "; ".join(dict.fromkeys(ends))
+
+
 def one_line(text: str) -> str:
     """Return a text on one line: colours are left out, every other control character is a question mark."""
     text = " ".join(_ESCAPE_CODE.sub("", text).split())

@@ -195,10 +195,11 @@ def test_a_port_that_answers_with_control_characters(client: Client, server: Ssh
 @pytest.mark.parametrize(
     ("shell", "words", "status"),
     [
-        ("printf 'The \\033[31mcluster\\007 is\\nclosed\\n' >&2; exit 7", "The cluster? is", 7),
+        ("printf 'The \\033[31mcluster\\007 is\\nclosed\\n' >&2; exit 7", "The cluster? is closed", 7),
         ("echo This account is currently not available.; exit 1", "This account is currently not available.", 1),
         ("echo This account is currently not available. >&2; exit 1", "This account is currently not available.", 1),
         ("echo Welcome; echo 'Come back at noon' >&2; exit 3", "Welcome; Come back at noon", 3),
+        ("seq 1000; echo the end; exit 4", "999 1000 the end", 4),
         ("exit 5", "", 5),
     ],
 )
@@ -218,3 +219,16 @@ def test_a_login_shell_that_starts_nothing(client: Client, server: Sshd, shell: 
                 assert words in caught.value.message
                 assert f"exit status {status}" in caught.value.message
                 assert caught.value.message.isprintable()
+                assert len(caught.value.message) < 400
+
+
+def test_a_shell_that_ends_before_it_has_read_its_script(client: Client, server: Sshd):
+    """It is no broken connection: what it said and its exit status come back."""
+    if not IS_ROOT:
+        pytest.skip("making users needs root")
+    file = server.folder / "shell"
+    file.write_text("#!/bin/sh\necho closed; exit 9\n")
+    file.chmod(0o755)
+    with user("shut", str(file)) as login:
+        done = client.to(server, user=login).run("#" + "x" * 8_000_000, timeout_s=20)
+    assert (done.exit_status, done.stdout) == (9, b"closed\n")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from llmgwctl.hosts.probe.failures import first_line, read_failure
+from llmgwctl.hosts.probe.failures import read_failure
 from llmgwctl.hosts.probe.request import ProbeError
-from llmgwctl.hosts.transport import host_words
+from llmgwctl.hosts.transport import last_words
 
 _NEEDED = frozenset({"base", "replicas", "finish"})
 """Without them an answer is none: a host must not look as if its replicas were gone."""
@@ -47,7 +47,7 @@ def _why(text: str, token: str, found: dict[str, Section], host: str, errors: st
         last = list(found)[-1] if found else "its first section"
         return f"{host}: the probe's answer is cut off after {last!r}."
     # A login shell may greet on one stream and say on the other why it starts nothing.
-    said = "; ".join(host_words(first_line(stream)) for stream in (text, errors) if stream.strip())
+    said = last_words(text, errors)
     if not said:
         return (
             f"{host}: the probe printed nothing (exit status {status}); is the login shell a shell that starts /bin/sh?"
