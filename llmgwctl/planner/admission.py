@@ -146,8 +146,8 @@ class Admission:
             if now > key:
                 heapq.heappush(self._queue, (now, candidate))
             elif self._start(candidate):
-                if candidate.running:
-                    # It leaves room behind, perhaps for one that was refused before it.
+                # It leaves room behind, or uncovers another: perhaps for one that was refused before it.
+                if self.out.refused and (candidate.running or self._uncovers(candidate)):
                     self._ask_again()
             elif _is_settled(candidate):
                 # It had the first turn on free room; from now on it waits as everybody else does.
@@ -292,6 +292,16 @@ class Admission:
         self._sit(candidate, *placed[candidate.id])
         return True
 
+    def _uncovers(self, candidate: Candidate) -> bool:
+        """Whether a start took another's cover: that one may be claimed now (R8: after every step start over)."""
+        path = self.ledger.path(candidate.model.owner)
+        scopes = [s for s in path if self.ledger.quota(s).guarantee and self.ledger.beyond(s)]
+        if not scopes:
+            return False
+        after = {s: self.ledger.cover(s) for s in scopes}
+        with self.ledger.supposing([candidate.id]):
+            return any(self.ledger.cover(s) - after[s] for s in scopes)
+
     # -- taking (R6, R7) ------------------------------------------------------------------------------------------
 
     def _find_take(self, candidate: Candidate) -> Take | None:
@@ -332,12 +342,16 @@ class Admission:
         )
         if not seats:
             raise AssertionError(f"{candidate.id} was given room that is not there")
-        self._sit(candidate, take.profile, seats, tuple(r for r in take.grounds if r in self.out.yields))
+        stopped = (r for r, gone in self.out.yields.items() if gone.beneficiary == candidate.id)
+        self._sit(candidate, take.profile, seats, tuple(stopped))
         return self._as_wanted([c for c in losers if c], take.grounds)
 
     def _unseat(self, replica: str, beneficiary: str, ground: Ground) -> Candidate | None:
         """Take a victim's place away; returns it as a candidate for another."""
         self.ledger.remove(replica)
+        for other, gone in self.out.yields.items():
+            if gone.beneficiary == replica:  # what it had taken is taken with it
+                self.out.yields[other] = replace(gone, beneficiary=beneficiary, ground=ground)
         start = self.out.starts.pop(replica, None)
         record = start.candidate.record if start else self.staying.pop(replica)
         if record is not None and (start is None or start.candidate.running):

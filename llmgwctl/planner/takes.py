@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -87,6 +87,7 @@ class _Search:
         ]
         self.found: tuple[Rating, Take] | None = None
         self.slack: dict[Group, int] = {}
+        self.roles: dict[Group, list[Holding]] = {}
         self.coarse: dict[str, Coarse] = {}
         self.usable: dict[str, set[str]] = {}
         self.by_node: dict[str, list[Tenant]] = {}
@@ -118,9 +119,29 @@ class _Search:
 
     def _may_give_way(self, victim: Holding) -> bool:
         theirs = self.ledger.path(victim.owner)
-        if not any(s not in theirs for s in self.claimable) and not self._goes_before(victim):
+        role = self._role(victim.group, 0)
+        if not any(s not in theirs for s in self.claimable) and not self._goes_before(role):
             return False
         return self._slack(victim) > 0
+
+    def _role(self, group: Group, number: int) -> Holding:
+        """Return the member of a group that is lost when so many went before: its least important one.
+
+        Replicas of a group are interchangeable (R3): whichever is stopped, those that stay take the better ranks.
+        """
+        if group not in self.roles:
+            members = [h for h in self.ledger.of_model(group[0]) if h.profile == group[1]]
+            self.roles[group] = members[::-1]
+        return self.roles[group][number]
+
+    def _roles(self, chosen: Sequence[Tenant]) -> dict[str, Holding]:
+        """Return, for each victim, the member of its group that it stands for."""
+        before: Counter[Group] = Counter()
+        roles = {}
+        for victim in sorted((t.holding for t in chosen), key=lambda v: -self.ledger.rank(v.replica)):
+            roles[victim.replica] = self._role(victim.group, before[victim.group])
+            before[victim.group] += 1
+        return roles
 
     def _goes_before(self, victim: Holding) -> bool:
         mine, their = self.start.model_class.rank, victim.model_class.rank
@@ -139,23 +160,18 @@ class _Search:
         """Return how precious a replica is (R7's k1 to k4), as if it gave way alone."""
         if victim.replica not in self.coarse:
             theirs = self.ledger.path(victim.owner)
-            claimed = any(s not in theirs for s in self.claims)
-            self.coarse[victim.replica] = self._coarse(victim, claimed, frozenset(self.claims))
+            if any(s not in theirs for s in self.claims):
+                own = int(self._outermost(theirs) not in self.claims)
+            else:
+                own = int(victim.owner != self.start.owner)
+            level, minimum = self.ledger.covering_level(victim), self.ledger.is_minimum(victim)
+            self.coarse[victim.replica] = (int(minimum), own, level, -victim.model_class.rank)
         return self.coarse[victim.replica]
 
-    def _coarse(self, victim: Holding, claimed: bool, within: Iterable[str]) -> Coarse:
-        theirs = self.ledger.path(victim.owner)
-        if claimed:
-            outermost = next((s for s in reversed(self.path) if s not in theirs and self.ledger.quota(s).guarantee), "")
-            own = int(outermost not in within)
-        else:
-            own = int(victim.owner != self.start.owner)
-        return (
-            int(self.ledger.is_minimum(victim)),
-            own,
-            self.ledger.covering_level(victim),
-            -victim.model_class.rank,
-        )
+    def _outermost(self, theirs: Collection[str]) -> str:
+        """Return the outermost scope of the start that guarantees something and isn't a victim's, too."""
+        guaranteed = (s for s in reversed(self.path) if any(amount for _, amount in self.ledger.quota(s).guarantee))
+        return next((s for s in guaranteed if s not in theirs), "")
 
     def _all(self) -> list[Tenant]:
         unique = {t.replica: t for tenants in self.by_node.values() for t in tenants}
@@ -163,7 +179,8 @@ class _Search:
 
     def _order(self, tenant: Tenant) -> tuple[object, ...]:
         """Return the order in which single replicas are offered: the least precious first."""
-        return (self._key(tenant.holding), tenant.holding.amount.gpus, self._single(tenant.holding))
+        role = self._role(tenant.holding.group, 0)
+        return (self._key(role), tenant.holding.amount.gpus, self._single(tenant.holding))
 
     def _single(self, victim: Holding) -> tuple[object, ...]:
         return (victim.priority, _later_first(victim.model), -self.ledger.rank(victim.replica))
@@ -205,15 +222,28 @@ class _Search:
                 continue
             left[tenant.holding.group] -= 1
             chosen.append(tenant)
-            if self._seats(chosen, rooms) is not None and self._grounds(chosen) is not None:
+            if self._seats(chosen, rooms) is None:
+                continue
+            # What only stands in the way of a ground is given back before the set is judged.
+            needed = self._without_idle(chosen, rooms) if rooms else chosen
+            if self._grounds(needed) is not None:
                 break
         else:
             return
-        for tenant in reversed(tuple(chosen)):
-            fewer = [t for t in chosen if t is not tenant]
+        for tenant in reversed(tuple(needed)):
+            fewer = [t for t in needed if t is not tenant]
             if fewer and self._seats(fewer, rooms) is not None and self._grounds(fewer) is not None:
-                chosen = fewer
-        self._consider(chosen, rooms)
+                needed = fewer
+        self._consider(needed, rooms)
+
+    def _without_idle(self, chosen: Sequence[Tenant], rooms: Sequence[Room]) -> list[Tenant]:
+        """Return a part of a set that still makes room, the least precious first."""
+        needed = list(chosen)
+        for tenant in reversed(chosen):
+            fewer = [t for t in needed if t is not tenant]
+            if fewer and self._seats(fewer, rooms) is not None:
+                needed = fewer
+        return needed
 
     def _consider(self, chosen: Sequence[Tenant], rooms: Sequence[Room]) -> None:
         seats = self._seats(chosen, rooms)
@@ -234,7 +264,7 @@ class _Search:
         return keys, len(chosen), sum(t.holding.amount.gpus for t in chosen), singles
 
     def _lower_bound(self, chosen: Sequence[Tenant]) -> tuple[tuple[Coarse, ...], int, int]:
-        keys = [self._key(t.holding) for t in chosen]
+        keys = [self._key(role) for role in self._roles(chosen).values()]
         lowest = tuple(sorted(((k1, 0, k3, k4) for k1, _, k3, k4 in keys), reverse=True))
         return lowest, len(chosen), sum(t.holding.amount.gpus for t in chosen)
 
@@ -281,9 +311,10 @@ class _Search:
         touched = {s for v in victims for s in ledger.path(v.owner)}
         covered = {s: ledger.cover_counts(s) for s in touched if s not in self.path}
         covered_before = {s: ledger.cover(s) for s in touched}
-        level = {v.replica: ledger.covering_level(v) for v in victims}
-        minimum = {v.replica: ledger.is_minimum(v) for v in victims}
-        goes_before = {v.replica: self._goes_before(v) for v in victims}
+        roles = self._roles(chosen)
+        level = {replica: ledger.covering_level(role) for replica, role in roles.items()}
+        minimum = {replica: ledger.is_minimum(role) for replica, role in roles.items()}
+        goes_before = {replica: self._goes_before(role) for replica, role in roles.items()}
         with ledger.supposing(names):
             if ledger.limit_hit(start.owner, start.amount, start.gpu_class):
                 return None
@@ -298,13 +329,12 @@ class _Search:
             for victim in victims:
                 theirs = ledger.path(victim.owner)
                 claim = next((s for s in within if s not in theirs), None)
-                shared = [s for s in theirs if s in self.path and victim.replica in covered_before[s]]
+                shared = [s for s in theirs if s in self.path and roles[victim.replica].replica in covered_before[s]]
                 by_class = goes_before[victim.replica] and all(start.replica in ledger.cover(s) for s in shared)
                 if claim is None and not by_class:
                     return None
                 if claim is not None:
-                    outer = next((s for s in reversed(self.path) if s not in theirs and ledger.quota(s).guarantee), "")
-                    own = int(ledger.beyond(outer))
+                    own = int(ledger.beyond(self._outermost(theirs)))
                     ground = Ground("claim", _claim_text(claim, start, ledger))
                 else:
                     own = int(victim.owner != start.owner)
