@@ -16,7 +16,8 @@ from llmgwctl.planner.ledger import Holding, Ledger, holding_of
 from llmgwctl.planner.naming import replica_id
 from llmgwctl.planner.placement import Fleet, Nodes, Seat
 from llmgwctl.planner.rooms import Room
-from llmgwctl.planner.survey import ports_of
+from llmgwctl.planner.settling import stays
+from llmgwctl.planner.survey import holdings, ports_of
 from llmgwctl.planner.takes import Ground, Take, Tenant, find_take
 from llmgwctl.planner.waits import Place, waits_of
 
@@ -99,7 +100,8 @@ class Yield:
 class Admitted:
     """The outcome: who starts, who is refused, who gave way, and what each start has to wait for.
 
-    Those `apart` stop in an action of their own, before the one that starts them again.
+    Those `apart` stop in an action of their own, before the one that starts them again. Those `kept` gave way, and
+    could stay all the same.
     """
 
     starts: dict[str, Start] = field(default_factory=dict)
@@ -107,6 +109,7 @@ class Admitted:
     yields: dict[str, Yield] = field(default_factory=dict)
     waits: dict[str, set[str]] = field(default_factory=dict)
     apart: set[str] = field(default_factory=set)
+    kept: dict[str, ReplicaRecord] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -156,6 +159,7 @@ class Admission:
                 self._ask_again(self._carry_out(candidate, take), without=take.grounds)
             else:
                 self.out.refused[candidate.id] = candidate
+        self._settle()
         self._wait()
         return self.out
 
@@ -381,6 +385,39 @@ class Admission:
             elif self.fills:
                 wanted.append(replace(loser, headroom=True))
         return wanted
+
+    def _settle(self) -> None:
+        """Let victims stay that found room on the nodes they had to leave: their stop and their start cancel out."""
+        for replica, gone in sorted(self.out.yields.items()):
+            start = self.out.starts.get(replica)
+            if start is None or start.candidate.reason.code not in (ReasonCode.RECLAIMED, ReasonCode.PREEMPTED):
+                continue  # it is gone for good, or was to be replaced anyhow
+            seated = {r: (s.profile, s.ports, s.seats) for r, s in self.out.starts.items()}
+            changed = stays(replica, gone.record, seated, self.fleet)
+            if changed is None:
+                continue
+            moved = [replica, *changed]
+            packing.give_back(self.fleet, [seated[r] for r in moved])
+            for other, seats in changed.items():
+                self.out.starts[other] = replace(self.out.starts[other], seats=seats)
+            packing.take_again(self.fleet, [(*seated[r][:2], changed[r]) for r in changed])
+            for place in self.stops.pop(replica):
+                self.fleet.take(place.node, place.gpus, place.millicores, place.memory_mib, place.ports)
+            self._stay(replica, gone)
+
+    def _stay(self, replica: str, gone: Yield) -> None:
+        """Forget that a victim gave way; what it had taken itself goes to whom it gave way to."""
+        del self.out.yields[replica], self.out.starts[replica]
+        self.ledger.remove(replica)
+        for holding in holdings([gone.record], self.models):
+            self.ledger.add(holding)
+        self.out.kept[replica] = gone.record
+        for other, left in self.out.yields.items():
+            if left.beneficiary == replica:
+                self.out.yields[other] = replace(left, beneficiary=gone.beneficiary, ground=gone.ground)
+        for name, start in self.out.starts.items():
+            if replica in start.victims:
+                self.out.starts[name] = replace(start, victims=tuple(v for v in start.victims if v != replica))
 
     # -- the end --------------------------------------------------------------------------------------------------
 

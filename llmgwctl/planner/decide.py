@@ -223,6 +223,8 @@ class _Deciding:
             if replica not in admitted.starts or replica in admitted.apart:
                 self._refuse_protected(gone.record, gone.reason)
                 self._note(ActionKind.STOP, gone.record, gone.reason)
+        for replica, record in admitted.kept.items():
+            self.staying.setdefault(replica, (record, Reason(ReasonCode.UNCHANGED, "runs as declared")))
         for record, reason in self.staying.values():
             self._note(ActionKind.KEEP, record, reason, self.models.get(record.model))
         for replica, start in admitted.starts.items():
