@@ -28,6 +28,31 @@ class Found:
     foreign: tuple[tuple[str, ObservedReplica], ...] = ()
 
 
+def with_hosts_renamed(state: State, nodes: Mapping[str, Node]) -> State:
+    """Return the state with the hosts' new names, where a declaration calls a host otherwise than it was recorded.
+
+    A member recorded on a host that is declared no more, and seen on another one just as it was launched, is the same
+    process: its folder, GPUs, port and command are, and only the name is not.
+    """
+    places = {
+        (seen.id, seen.member, seen.launch_digest): node.name
+        for node in nodes.values()
+        for seen in node.replicas
+        if seen.lineage == (state.lineage or "")
+    }
+    replicas = dict(state.replicas)
+    for name, record in state.replicas.items():
+        if all(m.node in nodes for m in record.members):
+            continue
+        members = tuple(
+            m if m.node in nodes else replace(m, node=places.get((name, rank, m.launch.digest), m.node))
+            for rank, m in enumerate(record.members)
+        )
+        if members != record.members:
+            replicas[name] = replace(record, members=members)
+    return replace(state, replicas=replicas)
+
+
 def find(state: State, nodes: Iterable[Node], models: Mapping[str, Model], launcher: Launcher) -> Found:
     """Sort what the hosts show by what the state says of it."""
     groups: dict[str, list[tuple[Node, ObservedReplica]]] = {}

@@ -16,7 +16,7 @@ from llmgwctl.planner.classify import Finding, classify
 from llmgwctl.planner.launching import EngineOf, Launcher
 from llmgwctl.planner.ledger import Holding, Ledger, holding_of
 from llmgwctl.planner.naming import model_of
-from llmgwctl.planner.orphans import Found, find
+from llmgwctl.planner.orphans import Found, find, with_hosts_renamed
 from llmgwctl.planner.rooms import Room, make_room
 from llmgwctl.planner.warnings import warnings_of
 
@@ -103,8 +103,9 @@ def survey(desired: Desired, state: State, observation: Observation, engine_of: 
     seen = {n.name: n for n in observation.nodes}
     nodes = {name: seen.get(name) or _unseen(host) for name, host in sorted(hosts.items())}
     launcher = Launcher(desired, hosts, nodes, engine_of)
-    found = find(state, nodes.values(), models, launcher)
-    records = [*state.replicas.values(), *found.seeded, *found.adopted]
+    known = with_hosts_renamed(state, nodes)
+    found = find(known, nodes.values(), models, launcher)
+    records = [*known.replicas.values(), *found.seeded, *found.adopted]
     findings = tuple(
         classify(r, nodes, state.lineage) for r in sorted(records, key=lambda r: (r.model, r.order, r.index))
     )
@@ -116,6 +117,11 @@ def survey(desired: Desired, state: State, observation: Observation, engine_of: 
     ]
     drift += [
         Drift(r.id, Condition.ORPHANED, f"left over on {_places(r)}: it isn't recorded there") for r in found.strays
+    ]
+    drift += [
+        Drift(r.id, Condition.ORPHANED, f"its host is now called {_places(r)}, and it runs on: taken along")
+        for name, r in known.replicas.items()
+        if r is not state.replicas[name]
     ]
     return View(
         desired=desired,

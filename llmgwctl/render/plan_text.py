@@ -98,7 +98,7 @@ def _action(action: Action, style: Style, verbose: bool) -> Iterable[str]:
         yield f"        after {', '.join(plain(w) for w in action.waits_for)}"
     if action.starts and action.before:
         yield from (f"        {line}" for line in launch_changes(action))
-    if verbose and action.starts:
+    if verbose and action.changes:
         for launch, place in zip(action.launches, action.placement, strict=True):
             yield f"        {place.node} $ {_command(launch.argv)}"
             for name, value in sorted(shown_env(launch, place.gpu_indices).items()):

@@ -502,3 +502,18 @@ def test_the_order_of_profiles_changes_no_byte():
     ]
     assert plans[0].shortfalls == plans[1].shortfalls
     assert len(plans[0].shortfalls[0].causes) == 2
+
+
+def test_a_host_that_is_called_otherwise_keeps_its_replicas():
+    """A new name in the declaration is no new machine: nothing stops, and the record follows."""
+    want = desired([host("a1")], [model("m", count=2)])
+    state, seen = running(want, node("a1"))
+    (there,) = seen.nodes
+    renamed = desired([replace(want.hosts[0], name="b1")], [model("m", count=2)])
+    seen = observation(replace(there, name="b1"))
+    plan = plan_of(renamed, state, seen)
+    assert brief(plan) == []
+    assert all("is now called b1" in d.text for d in plan.drift)
+    state, seen = applied(plan, state, seen)
+    assert {m.node for r in state.replicas.values() for m in r.members} == {"b1"}
+    assert plan_of(renamed, state, seen).empty

@@ -426,6 +426,8 @@ def test_systemd_units(tmp_path: Path, health, bin_dir: Path):
         for name, values in states.items()
     }
     blocks["queued-0"] += "\nJob=4711"
+    blocks["run-0"] += "\nUnitFileState=disabled"
+    blocks["loop-0"] += "\nUnitFileState=enabled"
     text = "\n\n".join(f"Id=llmgwctl-v1@{name}.service\n{block}\nControlGroup=" for name, block in blocks.items())
     (bin_dir / "answer").write_text(text + "\n")
     tool(bin_dir, "systemctl", f"[ $# -gt 6 ] && echo asked >> {bin_dir}/calls && exec cat {bin_dir}/answer")
@@ -440,6 +442,10 @@ def test_systemd_units(tmp_path: Path, health, bin_dir: Path):
         "queued": (Phase.STARTING, "", 0),
     }
     assert (bin_dir / "calls").read_text().split() == ["asked"]
+    assert [w for w in node.warnings if "is disabled" in w] == [
+        "run/0: its unit is disabled, so that it would not return after a reboot "
+        "(to mend it: --replace run/0, or systemctl enable llmgwctl-v1@run-0.service)."
+    ]
 
 
 def test_odd_folders(tmp_path: Path):

@@ -226,7 +226,7 @@ if cd "$R" 2>/dev/null; then
   end replicas 0
   units() { # section, option, units
     begin "$1"
-    u=$(limit 10 systemctl $2 show -p Id,LoadState,ActiveState,SubState,Job,MainPID,NRestarts,Result,ExecMainStatus,ExecMainCode,ControlGroup $3 2>&1); r=$?
+    u=$(limit 10 systemctl $2 show -p Id,LoadState,ActiveState,SubState,UnitFileState,Job,MainPID,NRestarts,Result,ExecMainStatus,ExecMainCode,ControlGroup $3 2>&1); r=$?
     printf '%s\n' "$u"; end "$1" "$r"
     begin "$1-pids"
     set -f

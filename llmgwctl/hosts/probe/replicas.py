@@ -12,6 +12,7 @@ from llmgwctl.hosts.probe.frames import Section
 
 _ID = re.compile(r".+/[0-9]{1,9}", re.DOTALL | re.ASCII)
 _MOST_MEMBERS, _LAST_PORT = 10_000, 65_535
+_UNIT_NAME = "llmgwctl-v1@{}.service"
 _UNIT = re.compile(r"llmgwctl-v1@([A-Za-z0-9._-]+)\.service")
 _FILES = frozenset({"replica.json", "supervisor", "health", "session", "restarts", "exit", "pid"})
 
@@ -99,6 +100,11 @@ def read_replicas(sections: Mapping[str, Section], ports: Iterable[int]) -> Repl
             hidden = True
             warnings.append(f"{root}/{folder.name}/replica.json can't be read.")
             continue
+        if folder.unit is not None and folder.unit.get("UnitFileState") == "disabled":
+            warnings.append(
+                f"{replica.id}: its unit is disabled, so that it would not return after a reboot "
+                f"(to mend it: --replace {replica.id}, or systemctl enable {_UNIT_NAME.format(folder.name)})."
+            )
         found.append(replica)
         pids.update(dict.fromkeys(folder.pids, replica.id))
     return Replicas(root, tuple(sorted(found, key=lambda r: (r.id, r.member))), pids, tuple(warnings), hidden)
