@@ -92,7 +92,8 @@ class _Search:
         self.usable: dict[str, set[str]] = {}
         self.by_node: dict[str, list[Tenant]] = {}
         with ledger.supposing((), start):
-            self.claims = [s for s in self.claimable if not ledger.beyond(s)]
+            self.beyond = frozenset(s for s in self.path if ledger.beyond(s))
+            self.claims = [s for s in self.claimable if s not in self.beyond]
         for tenant in tenants.values():
             if not tenant.fixed and self._may_give_way(tenant.holding):
                 for place in tenant.places:
@@ -161,7 +162,7 @@ class _Search:
         if victim.replica not in self.coarse:
             theirs = self.ledger.path(victim.owner)
             if any(s not in theirs for s in self.claims):
-                own = int(self._outermost(theirs) not in self.claims)
+                own = int(self._outermost(theirs) in self.beyond)
             else:
                 own = int(victim.owner != self.start.owner)
             level, minimum = self.ledger.covering_level(victim), self.ledger.is_minimum(victim)
@@ -334,7 +335,8 @@ class _Search:
                 if claim is None and not by_class:
                     return None
                 if claim is not None:
-                    own = int(ledger.beyond(self._outermost(theirs)))
+                    # With that victim alone gone (k2): it is outside of the scope, so nothing there is freed by it.
+                    own = int(self._outermost(theirs) in self.beyond)
                     ground = Ground("claim", _claim_text(claim, start, ledger))
                 else:
                     own = int(victim.owner != start.owner)
