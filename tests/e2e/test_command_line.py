@@ -141,7 +141,9 @@ def test_output_that_has_nowhere_to_go(program, arguments):
 @pytest.mark.parametrize("moment", ["import", "callback"])
 def test_an_interrupt_while_modules_load(program, tmp_path, moment):
     """One line and exit code 130, also where Python could only say that it ignores it."""
-    interrupt = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(5)"
+    # A job in the background begins with interrupts ignored, and so would the program.
+    heard = "signal.signal(signal.SIGINT, signal.default_int_handler)"
+    interrupt = f"import os, signal, time; {heard}; os.kill(os.getpid(), signal.SIGINT); time.sleep(5)"
     if moment == "callback":
         interrupt = f"class Late:\n    def __del__(self):\n        {interrupt}\nlate = Late()\ndel late"
     (tmp_path / "early").mkdir()

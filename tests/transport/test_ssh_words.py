@@ -89,13 +89,23 @@ WORDS = "Go\x1b[2J away\x07\r\n\u202eevil " + "x" * 5000
 
 
 class Rude(paramiko.ServerInterface):
-    """A server that refuses every key; at key number `hang_up_at` it closes the connection instead."""
+    """A server that refuses every key; at key number `hang_up_at` it closes the connection instead.
 
-    def __init__(self, transport: paramiko.Transport, methods: str, hang_up_at: int) -> None:
-        self._transport, self._methods, self._left = transport, methods, hang_up_at
+    With `says` it disconnects with these words before it answers the first key.
+    """
+
+    def __init__(self, transport: paramiko.Transport, methods: str, hang_up_at: int, says: str) -> None:
+        self._transport, self._methods, self._left, self._says = transport, methods, hang_up_at, says
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
         self._left -= 1
+        if self._says:
+            message = paramiko.Message()
+            message.add_byte(bytes([paramiko.common.MSG_DISCONNECT]))
+            message.add_int(11)
+            message.add_string(self._says.encode() + b"\xff")
+            message.add_string("")
+            self._transport._send_message(message)
         if self._left == 0:
             self._transport.sock.close()
         return paramiko.AUTH_FAILED
@@ -106,7 +116,7 @@ class Rude(paramiko.ServerInterface):
 
 @contextmanager
 def rude(client: Client, *, methods: str = "publickey", hang_up_at: int = 0, says: str = "") -> Iterator[Host]:
-    """Serve rudely; with `says` the connection ends with a disconnect message after the key exchange."""
+    """Serve rudely; with `says` the connection ends with a disconnect message during the login."""
     key = paramiko.RSAKey.generate(2048)
     served: list[paramiko.Transport] = []
 
@@ -117,14 +127,7 @@ def rude(client: Client, *, methods: str = "publickey", hang_up_at: int = 0, say
         threading.Thread(target=serve, args=(transport,), daemon=True).start()
 
     def serve(transport: paramiko.Transport) -> None:
-        transport.start_server(server=Rude(transport, methods, hang_up_at))
-        if says:
-            message = paramiko.Message()
-            message.add_byte(bytes([paramiko.common.MSG_DISCONNECT]))
-            message.add_int(11)
-            message.add_string(says.encode() + b"\xff")
-            message.add_string("")
-            transport._send_message(message)
+        transport.start_server(server=Rude(transport, methods, hang_up_at, says))
 
     with listener(begin) as port:
         client.known_hosts.write_text(f"[127.0.0.1]:{port} ssh-rsa {key.get_base64()}\n")
