@@ -135,6 +135,7 @@ class Admission:
     _stopped_at: dict[str, int] = field(default_factory=dict)
     _hopeless: set[object] = field(default_factory=set)
     _patience: int = 200_000
+    _packed_anew: bool = False
     _step: int = 0
     _order: int = 0
 
@@ -149,8 +150,9 @@ class Admission:
             if now > key:
                 heapq.heappush(self._queue, (now, candidate))
             elif self._start(candidate):
-                # It leaves room behind, or uncovers another: perhaps for one that was refused before it.
-                if self.out.refused and (candidate.running or self._uncovers(candidate)):
+                # It leaves room behind, or uncovers another, or others were packed anew for it: what was refused before
+                # it may start now, or take.
+                if self.out.refused and (candidate.running or self._packed_anew or self._uncovers(candidate)):
                     self._ask_again()
             elif _is_settled(candidate):
                 # It had the first turn on free room; from now on it waits as everybody else does.
@@ -198,6 +200,7 @@ class Admission:
     # -- free room (R5) -------------------------------------------------------------------------------------------
 
     def _start(self, candidate: Candidate) -> bool:
+        self._packed_anew = False
         own = self._lift(candidate)
         profiles = [
             (profile, self._ports(profile))
@@ -272,8 +275,9 @@ class Admission:
 
     def _repack(self, candidate: Candidate, profiles: tuple[tuple[Profile, int], ...]) -> bool:
         """Pack what is to start anew together with one more: "fits" is asked of them all at once, not in turn."""
+        profiles = tuple((p, ports) for p, ports in profiles if self.fleet.has_pieces(p))
         wish = tuple(p for p, _ in profiles)
-        if wish in self._hopeless or not any(self.fleet.has_pieces(p) for p, _ in profiles):
+        if not profiles or wish in self._hopeless:
             return False
         movable = [s for s in self.out.starts.values() if not s.pinned]
         self._hopeless.add(wish)
@@ -289,6 +293,7 @@ class Admission:
             packing.take_again(self.fleet, before)
             return False
         self._hopeless.clear()
+        self._packed_anew = True
         self._step += 1
         for start in movable:
             _, seats = placed[start.candidate.id]

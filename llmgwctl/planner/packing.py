@@ -20,6 +20,11 @@ class Want:
     profiles: tuple[tuple[Profile, int], ...]
     avoid: Nodes
 
+    @property
+    def largest(self) -> Profile:
+        """The profile that is hardest to place: the want may come to need it."""
+        return max((p for p, _ in self.profiles), key=lambda p: (p.nodes, p.gpus_per_node, p.memory_mib, p.millicores))
+
 
 Placed = dict[str, tuple[Profile, tuple[Seat, ...]]]
 
@@ -69,20 +74,20 @@ def _try(fleet: Fleet, wants: Sequence[Want]) -> Placed | None:
 
 def _by_size(want: Want) -> tuple[object, ...]:
     """Gangs first, then by GPUs a node; those with fewer choices before those with more."""
-    profile = want.profiles[0][0]
+    profile = want.largest
     return (-profile.nodes, -profile.gpus_per_node, len(want.profiles), *_rest(profile), want.replica)
 
 
 def _by_scarcity(want: Want) -> tuple[object, ...]:
     """Those with the fewest choices first."""
-    profile = want.profiles[0][0]
+    profile = want.largest
     narrow = (len(want.profiles), not profile.node_selector)
     return (*narrow, -profile.nodes, -profile.gpus_per_node, *_rest(profile), want.replica)
 
 
 def _by_memory(want: Want) -> tuple[object, ...]:
     """Those that take most of a node's cores and memory first."""
-    profile = want.profiles[0][0]
+    profile = want.largest
     return (-profile.nodes, *_rest(profile), -profile.gpus_per_node, want.replica)
 
 

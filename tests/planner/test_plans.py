@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from llmgwctl.diagnostics import Severity
-from llmgwctl.domain.catalog import SecretRef
+from llmgwctl.domain.catalog import ModelClass, SecretRef
 from llmgwctl.domain.desired import Reserve, Settings
 from llmgwctl.domain.inventory import Gpu, Phase
 from llmgwctl.domain.plan import ActionKind, Condition
@@ -517,3 +517,17 @@ def test_a_host_that_is_called_otherwise_keeps_its_replicas():
     state, seen = applied(plan, state, seen)
     assert {m.node for r in state.replicas.values() for m in r.members} == {"b1"}
     assert plan_of(renamed, state, seen).empty
+
+
+def test_what_is_wanted_is_packed_together_before_anybody_goes_without():
+    """A class that no host has is no reason to pack a large replica late; a lesser one doesn't get its room."""
+    critical = model("o", profile("p0", 3), count=2, model_class=ModelClass.CRITICAL)
+    choosy = model("p", profile("p0", 4), profile("p1", 1, gpu_class="l4-24gb", priority=1))
+    lesser = model("m", profile("p0", 4), model_class=ModelClass.OPPORTUNISTIC)
+    want = desired([host("a1"), host("a3")], [critical, choosy, lesser])
+    nodes = (node("a1", 6), node("a3", 4))
+    plan = plan_of(want, EMPTY, observation(*nodes))
+    assert {a.replica for a in plan.actions} == {"o/0", "o/1", "p/0"}
+    assert [s.replica for s in plan.shortfalls] == ["m/0"]
+    state, seen = running(want, *nodes)
+    assert brief(plan_of(want, state, lose(seen, "o/0"))) == [("start", "o/0", "a1", "process_gone")]
