@@ -150,9 +150,7 @@ class Admission:
             if now > key:
                 heapq.heappush(self._queue, (now, candidate))
             elif self._start(candidate):
-                # It leaves room behind, or uncovers another, or others were packed anew for it: what was refused before
-                # it may start now, or take.
-                if self.out.refused and (candidate.running or self._packed_anew or self._uncovers(candidate)):
+                if self.out.refused and self._opens(candidate):
                     self._ask_again()
             elif _is_settled(candidate):
                 # It had the first turn on free room; from now on it waits as everybody else does.
@@ -301,8 +299,16 @@ class Admission:
         self._sit(candidate, *placed[candidate.id])
         return True
 
-    def _uncovers(self, candidate: Candidate) -> bool:
-        """Whether a start took another's cover: that one may be claimed now (R8: after every step start over)."""
+    def _opens(self, candidate: Candidate) -> bool:
+        """Whether a start may let one start, or take, that was refused before (R8: after every step start over).
+
+        It leaves room behind, others were packed anew for it, it is headroom that may be taken, or another lost its
+        cover to it.
+        """
+        if candidate.running or self._packed_anew:
+            return True
+        if candidate.headroom:
+            return any(not refused.headroom for refused in self.out.refused.values())
         path = self.ledger.path(candidate.model.owner)
         scopes = [s for s in path if self.ledger.quota(s).guarantee and self.ledger.beyond(s)]
         if not scopes:

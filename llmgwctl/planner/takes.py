@@ -225,9 +225,10 @@ class _Search:
             chosen.append(tenant)
             if self._seats(chosen, rooms) is None:
                 continue
-            # What only stands in the way of a ground is given back before the set is judged.
-            needed = self._without_idle(chosen, rooms) if rooms else chosen
-            if self._grounds(needed) is not None:
+            # What only stands in the way of a ground is given back first; and what makes no room may be the ground.
+            sets = (self._without_idle(chosen, rooms), chosen) if rooms else (chosen,)
+            needed = next((s for s in sets if self._grounds(s) is not None), [])
+            if needed:
                 break
         else:
             return
